@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Which parts of an address range are taken: bookkeeping only, it never touches the memory.
+//
+// Each free piece remembers the events that must pass before its bytes are touched again. Neighbours with pending
+// events stay separate pieces, so that a small request waits for no more than it has to; pieces whose events have
+// passed merge. The same calls give the same offsets.
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/bytes.hpp>
+#include <vtier/core/config.hpp>
+
+namespace vtier {
+
+/// A taken range and what must pass before its bytes are used.
+///
+/// Units   bytes from the start of the address range
+template <class Event>
+struct taken_range {
+  std::size_t offset_bytes = 0;
+  std::size_t size_bytes = 0;
+  std::vector<Event> uses;
+};
+
+/// A free range.
+struct free_range {
+  std::size_t offset_bytes = 0;
+  std::size_t size_bytes = 0;
+};
+
+/// The map of one address range [0, capacity).
+///
+/// Units   bytes; every range starts and ends at a multiple of the granule
+/// Threads one at a time
+/// Cost    take and give_back: O(free pieces)
+template <class Event>
+class ranges {
+ public:
+  /// Needs   granule a power of two; the capacity is rounded down to it
+  ranges(std::size_t capacity_bytes, std::size_t granule_bytes) : granule_bytes_{granule_bytes} {
+    VTIER_ASSERT(is_power_of_two(granule_bytes), "a granule must be a power of two");
+    grow(capacity_bytes);
+  }
+
+  /// Takes the smallest free run that fits; empty where none does. `passed(event)` says what needs no more waiting.
+  ///
+  /// Needs   size_bytes > 0
+  template <class Passed>
+  [[nodiscard]] std::optional<taken_range<Event>> take(std::size_t size_bytes, Passed&& passed) {
+    VTIER_ASSERT(size_bytes > 0, "a range of no bytes needs no place");
+    const auto rounded = checked_align_up(size_bytes, granule_bytes_);
+    if (!rounded || *rounded > capacity_bytes_) return std::nullopt;
+    prune(passed);
+    auto best = free_.end();
+    std::size_t best_bytes = 0;
+    for (auto first = free_.begin(); first != free_.end();) {
+      auto last = first;
+      const std::size_t run_bytes = run(last);
+      if (run_bytes >= *rounded && (best == free_.end() || run_bytes < best_bytes)) {
+        best = first;
+        best_bytes = run_bytes;
+      }
+      first = last;
+    }
+    if (best == free_.end()) return std::nullopt;
+    taken_range<Event> result{best->first, *rounded, {}};
+    std::size_t left = *rounded;
+    while (left > 0) {
+      piece& p = best->second;
+      result.uses.insert(result.uses.end(), p.uses.begin(), p.uses.end());
+      if (p.size_bytes <= left) {
+        left -= p.size_bytes;
+        best = free_.erase(best);
+      } else {
+        piece rest{p.size_bytes - left, std::move(p.uses)};
+        const std::size_t rest_offset = best->first + left;
+        free_.erase(best);
+        free_.emplace(rest_offset, std::move(rest));
+        left = 0;
+      }
+    }
+    used_bytes_ += *rounded;
+    peak_bytes_ = (std::max)(peak_bytes_, used_bytes_);
+    return result;
+  }
+
+  /// Gives a taken range back; its bytes are touched again only after `uses` have passed.
+  ///
+  /// Needs   exactly what take() gave (an overlap with a free piece is asserted against)
+  void give_back(std::size_t offset_bytes, std::size_t size_bytes, std::vector<Event> uses) {
+    VTIER_ASSERT(size_bytes > 0 && size_bytes <= used_bytes_, "more was given back than was taken");
+    const auto next = free_.lower_bound(offset_bytes);
+    VTIER_ASSERT(next == free_.end() || next->first >= offset_bytes + size_bytes, "a range was given back twice");
+    VTIER_ASSERT(next == free_.begin() || std::prev(next)->first + std::prev(next)->second.size_bytes <= offset_bytes,
+                 "a range was given back twice");
+    free_.emplace_hint(next, offset_bytes, piece{size_bytes, std::move(uses)});
+    used_bytes_ -= size_bytes;
+  }
+
+  /// Makes the address range longer.
+  ///
+  /// Needs   a capacity not below the present one
+  void grow(std::size_t capacity_bytes) {
+    const std::size_t rounded = align_down(capacity_bytes, granule_bytes_);
+    VTIER_ASSERT(rounded >= capacity_bytes_, "an address range only grows");
+    if (rounded == capacity_bytes_) return;
+    free_.emplace(capacity_bytes_, piece{rounded - capacity_bytes_, {}});
+    capacity_bytes_ = rounded;
+  }
+
+  /// The free runs in order of address, neighbours as one.
+  [[nodiscard]] std::vector<free_range> free_runs() const {
+    std::vector<free_range> result;
+    for (auto first = free_.begin(); first != free_.end();) {
+      auto last = first;
+      const std::size_t run_bytes = run(last);
+      result.push_back({first->first, run_bytes});
+      first = last;
+    }
+    return result;
+  }
+
+  /// The longest free run.
+  [[nodiscard]] std::size_t largest_free_bytes() const {
+    std::size_t largest = 0;
+    for (const free_range& r : free_runs()) largest = (std::max)(largest, r.size_bytes);
+    return largest;
+  }
+
+  [[nodiscard]] std::size_t capacity_bytes() const noexcept { return capacity_bytes_; }
+  [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
+  [[nodiscard]] std::size_t free_bytes() const noexcept { return capacity_bytes_ - used_bytes_; }
+  [[nodiscard]] std::size_t peak_bytes() const noexcept { return peak_bytes_; }
+  [[nodiscard]] std::size_t granule_bytes() const noexcept { return granule_bytes_; }
+
+ private:
+  struct piece {
+    std::size_t size_bytes;
+    std::vector<Event> uses;
+  };
+  using pieces = std::map<std::size_t, piece>;
+
+  // Moves `at` behind the run of touching pieces that it begins and says how long that is.
+  template <class Iterator>
+  std::size_t run(Iterator& at) const {
+    std::size_t end = at->first;
+    std::size_t run_bytes = 0;
+    while (at != free_.end() && at->first == end) {
+      run_bytes += at->second.size_bytes;
+      end += at->second.size_bytes;
+      ++at;
+    }
+    return run_bytes;
+  }
+
+  // Forgets passed events and merges neighbours that have none left.
+  template <class Passed>
+  void prune(Passed& passed) {
+    for (auto at = free_.begin(); at != free_.end();) {
+      std::erase_if(at->second.uses, passed);
+      if (at != free_.begin()) {
+        const auto before = std::prev(at);
+        if (at->second.uses.empty() && before->second.uses.empty() &&
+            before->first + before->second.size_bytes == at->first) {
+          before->second.size_bytes += at->second.size_bytes;
+          at = free_.erase(at);
+          continue;
+        }
+      }
+      ++at;
+    }
+  }
+
+  std::size_t granule_bytes_;
+  std::size_t capacity_bytes_ = 0;
+  std::size_t used_bytes_ = 0;
+  std::size_t peak_bytes_ = 0;
+  pieces free_;
+};
+
+}  // namespace vtier

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the handles of a hierarchy call: acquire, release, create, destroy, prefetch, evict, flush.
+//
+// Handles share the core, so tensors and leases may outlive the hierarchy object. One lock covers all state; a caller
+// that has to wait drives the state machine itself and sleeps between looks, without the lock.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/bytes.hpp>
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/residency/access.hpp>
+#include <vtier/residency/role.hpp>
+#include <vtier/runtime/detail/driver.hpp>
+#include <vtier/runtime/detail/inspect.hpp>
+#include <vtier/runtime/prefetch_queue.hpp>
+#include <vtier/runtime/progress.hpp>
+
+namespace vtier::detail {
+
+/// The state and the verbs of a hierarchy.
+///
+/// Threads every public member any; they take the lock themselves
+template <device Device, eviction_policy Eviction>
+class core {
+ public:
+  using block_type = block<typename Device::event>;
+  using event = typename Device::event;
+  using stream_ref = typename Device::stream_ref;
+
+  /// What a lease holds.
+  struct grant {
+    block_type* owned = nullptr;
+    std::size_t tier = 0;
+    access mode = access::read;
+    void* pointer = nullptr;
+    std::optional<stream_ref> stream;  // empty: a lease of the host
+  };
+
+  core(Device on, std::vector<slab> slabs, options limits)
+      : state_{std::move(on), std::move(slabs), std::move(limits)} {}
+
+  /// Starts the thread that moves things between calls.
+  void start_progress() {
+    if (!state_.limits.progress_thread) return;
+    thread_ = std::make_unique<progress>([this] { return work(); }, state_.limits.progress_cpus, state_.remarks);
+  }
+
+  /// Stops it; from here on things move during calls only.
+  void stop_progress() noexcept { thread_.reset(); }
+
+  grant acquire(block_type& b, access mode, stream_ref stream) { return take(b, mode, 0, stream); }
+  grant acquire(block_type& b, access mode, on_host_t) { return take(b, mode, host_tier(), std::nullopt); }
+
+  template <class Where>
+  std::optional<grant> try_acquire(block_type& b, access mode, Where where) {
+    try {
+      return acquire(b, mode, where);
+    } catch (const out_of_memory&) {
+      return std::nullopt;
+    }
+  }
+
+  void release(grant& g) noexcept {
+    std::optional<event> after;
+    if (g.stream) {
+      try {
+        after = state_.on.record(*g.stream);
+      } catch (const error& e) {
+        const std::scoped_lock hold{state_.lock};
+        state_.report_error(std::string{"ending a lease: "} + e.what());
+      }
+    }
+    const std::scoped_lock hold{state_.lock};
+    block_type& b = *g.owned;
+    b.end_lease(g.tier, g.mode, std::move(after));
+    auto& readers = b.in(g.tier).readers;
+    if (readers.size() > 8) std::erase_if(readers, [this](const event& e) { return state_.passed(e); });
+    state_.reclaim(b);
+  }
+
+  block_type& create(role what, std::size_t size_bytes, std::optional<placement_rule> rule) {
+    const std::scoped_lock hold{state_.lock};
+    return state_.create(what, size_bytes, rule);
+  }
+
+  void destroy(block_type& b) noexcept {
+    const std::scoped_lock hold{state_.lock};
+    state_.queue.forget(b.id());
+    state_.destroy(b);
+  }
+
+  void wish(block_type& b, std::size_t tier, movement::direction way) {
+    if (tier >= state_.tiers.size()) {
+      throw usage_error("tier " + std::to_string(tier) + " was named, the hierarchy has " + std::to_string(state_.tiers.size()));
+    }
+    if (b.size_bytes() == 0) return;
+    {
+      const std::scoped_lock hold{state_.lock};
+      if (!state_.queue.push({b.id(), tier, way})) ++state_.counted.prefetch_dropped_count;
+      state_.pump();
+    }
+    if (thread_) thread_->wake();
+  }
+
+  /// Blocks until the newest bytes of a block are in the slowest tier that its rule allows.
+  void flush(block_type& b) {
+    std::unique_lock hold{state_.lock};
+    const want keep{b};
+    for (;;) {
+      state_.pump();
+      if (b.version() == 0 || b.size_bytes() == 0) return;
+      if (auto why = state_.take_fetch_failure(b)) std::rethrow_exception(why);
+      const auto from = b.newest();
+      if (from) {
+        const auto below = tiers_below(*from, b.size_bytes(), state_.rule_of(b), state_.capacities());
+        if (below.empty()) return;
+        const std::size_t to = below.back();
+        if (b.current(to)) return;
+        if (!b.in(to).filling() && b.in(*from).leases == 0) {
+          const std::uint64_t failures = state_.write_failure_count();
+          if (b.in(to).absent()) {
+            auto made = state_.make_room(to, b.size_bytes(), urgency::demand);
+            if (made.state == room_state::impossible) throw state_.no_room(to, b.size_bytes());
+            if (made.state == room_state::ready) state_.place(b, to, std::move(*made.place));
+          }
+          if (b.in(to).idle()) state_.start_move(b, *from, to, urgency::demand);
+          wait_while(hold, [&] { return b.in(to).filling(); });
+          if (state_.write_failure_count() != failures && !b.current(to)) std::rethrow_exception(state_.write_failure());
+          continue;
+        }
+        if (b.in(*from).leases > 0) throw usage_error("a tensor was flushed while a lease on it is in force");
+      }
+      pause(hold);
+    }
+  }
+
+  [[nodiscard]] std::size_t tier_count() const noexcept { return state_.tiers.size(); }
+  [[nodiscard]] const Device& on() const noexcept { return state_.on; }
+
+  void begin_step() {
+    const std::scoped_lock hold{state_.lock};
+    if (stepping_) throw usage_error("a step began inside another: end the first before the next begins");
+    stepping_ = true;
+    step_began_ns_ = state_.time.now_ns();
+  }
+
+  void end_step() noexcept {
+    const std::scoped_lock hold{state_.lock};
+    stepping_ = false;
+    ++state_.counted.step_count;
+    state_.counted.step_ns += state_.time.now_ns() - step_began_ns_;
+  }
+
+  [[nodiscard]] statistics count() {
+    const std::scoped_lock hold{state_.lock};
+    return count_of<Device>(state_);
+  }
+
+  [[nodiscard]] std::vector<std::string> broken_rules() {
+    const std::scoped_lock hold{state_.lock};
+    return broken_rules_of<Device>(state_);
+  }
+
+  void say(const std::vector<std::string>& remarks) {
+    for (const std::string& remark : remarks) state_.remarks.say(remark);
+  }
+
+
+ private:
+  [[nodiscard]] std::size_t host_tier() const {
+    for (const memory_kind kind : {memory_kind::host, memory_kind::file}) {
+      for (std::size_t i = 0; i < state_.tiers.size(); ++i) {
+        if (state_.tiers[i].memory.kind() == kind) return i;
+      }
+    }
+    throw usage_error("a lease for the host was asked, but no tier is in host memory or files: copy from a lease on a stream");
+  }
+
+  grant take(block_type& b, access mode, std::size_t where, std::optional<stream_ref> stream) {
+    std::unique_lock hold{state_.lock};
+    if (!thread_) state_.pump();
+    ++state_.counted.lease_count;
+    check_compatible(b, mode);
+    if (b.size_bytes() > 0) {
+      const bool was_prefetched = b.in(where).prefetched;
+      if (b.current(where) || (!reads(mode) && b.in(where).resident())) {
+        ++state_.counted.hit_count;
+        if (was_prefetched) ++state_.counted.prefetch_hit_count;
+      }
+      bring(hold, b, mode, where);
+    }
+    auto& r = b.in(where);
+    if (stream) {
+      for (const event& e : r.written) state_.on.wait(*stream, e);
+      if (writes(mode)) {
+        for (const event& e : r.readers) state_.on.wait(*stream, e);
+      }
+    }
+    std::byte* const pointer = state_.address(b, where);
+    b.begin_lease(where, mode, ++state_.tick);
+    if (writes(mode)) {
+      // What is being written down from elsewhere is old by now.
+      for (std::size_t i = 0; i < b.tier_count(); ++i) {
+        if (b.in(i).transfers_out > 0) state_.cancel_reads(b, i);
+      }
+    }
+    grant g{&b, where, mode, pointer, stream};
+    if (!stream && b.size_bytes() > 0) settle_for_host(hold, g);
+    return g;
+  }
+
+  void check_compatible(const block_type& b, access mode) const {
+    if (!b.compatible(mode)) {
+      throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
+                        format_bytes(b.size_bytes()) +
+                        ") is leased already: a lease that writes stands alone, end the other lease first");
+    }
+    if (reads(mode) && b.version() == 0 && b.size_bytes() > 0) {
+      throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
+                        format_bytes(b.size_bytes()) + ") was never written: take a write lease first");
+    }
+  }
+
+  // Brings a block into a tier, ready for a lease but for events. On return the lock is held without a gap since the
+  // block was seen ready.
+  void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
+    const want keep{b};
+    const std::uint64_t write_failures = state_.write_failure_count();
+    bool looked = false;
+    for (;;) {
+      auto& r = b.in(where);
+      const bool content = b.current(where) || !reads(mode);
+      if (r.resident() && content && (!writes(mode) || r.transfers_out == 0)) return;
+      if (looked) state_.pump();
+      looked = true;
+      check_compatible(b, mode);
+      if (auto why = state_.take_fetch_failure(b)) std::rethrow_exception(why);
+      if (r.filling()) {
+        state_.hasten_fill(b, where, urgency::demand);
+        waited(hold, state_.counted.blocked_fetch_ns);
+      } else if (r.resident() && content) {  // it is being written down from here: let that end
+        state_.cancel_reads(b, where);
+        waited(hold, state_.counted.blocked_room_ns);
+      } else if (r.absent()) {
+        auto made = state_.make_room(where, b.size_bytes(), urgency::demand);
+        if (made.state == room_state::ready) {
+          state_.place(b, where, std::move(*made.place));
+        } else if (state_.write_failure_count() != write_failures) {
+          std::rethrow_exception(state_.write_failure());
+        } else if (made.state == room_state::impossible) {
+          throw state_.no_room(where, b.size_bytes());
+        } else {
+          waited(hold, state_.counted.blocked_room_ns);
+        }
+      } else if (const auto from = b.newest(); from && r.idle()) {
+        state_.start_move(b, *from, where, urgency::demand);
+      } else {  // the newest bytes are on their way to another tier
+        waited(hold, state_.counted.blocked_fetch_ns);
+      }
+    }
+  }
+
+  // A lease of the host begins when all earlier uses of the place have passed.
+  void settle_for_host(std::unique_lock<std::mutex>& hold, grant& g) {
+    const auto& r = g.owned->in(g.tier);
+    const std::vector<event> before = writes(g.mode) ? r.uses() : r.written;
+    hold.unlock();
+    try {
+      for (const event& e : before) state_.on.synchronize(e);
+    } catch (...) {
+      release(g);
+      throw;
+    }
+    hold.lock();
+  }
+
+  // Sleeps without the lock until something may have changed; counts the time.
+  void waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter) {
+    const std::int64_t began = state_.time.now_ns();
+    pause(hold);
+    const std::int64_t took = state_.time.now_ns() - began;
+    counter += took;
+    state_.counted.blocked_ns += took;
+  }
+
+  static void pause(std::unique_lock<std::mutex>& hold) {
+    hold.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds{20});
+    hold.lock();
+  }
+
+  template <class Condition>
+  void wait_while(std::unique_lock<std::mutex>& hold, Condition&& condition) {
+    while (condition()) {
+      pause(hold);
+      state_.pump();
+    }
+  }
+
+  progress_state work() noexcept {
+    try {
+      const std::scoped_lock hold{state_.lock};
+      if (state_.pump()) return progress_state::moved;
+      return state_.queue.empty() && state_.moving->idle() ? progress_state::idle : progress_state::waiting;
+    } catch (const error& e) {
+      state_.report_error(std::string{"the progress thread: "} + e.what());
+      return progress_state::waiting;
+    } catch (const std::exception& e) {
+      state_.report_error(std::string{"the progress thread: "} + e.what());
+      return progress_state::waiting;
+    }
+  }
+
+  driver<Device, Eviction> state_;
+  bool stepping_ = false;
+  std::int64_t step_began_ns_ = 0;
+  std::unique_ptr<progress> thread_;
+};
+
+}  // namespace vtier::detail

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One round of everything that can be done without waiting: transfers that ended, wishes that wait, writes ahead of need.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/runtime/detail/ledger.hpp>
+#include <vtier/runtime/options.hpp>
+#include <vtier/runtime/prefetch_queue.hpp>
+
+namespace vtier::detail {
+
+/// Keeps a block where it is while somebody waits for it.
+///
+/// Threads made and destroyed under the lock
+template <class Block>
+class want {
+ public:
+  explicit want(Block& b) noexcept : wanted_{&b} { ++wanted_->wanted; }
+  want(const want&) = delete;
+  want& operator=(const want&) = delete;
+  ~want() { --wanted_->wanted; }
+
+ private:
+  Block* wanted_;
+};
+
+/// State that drives itself as far as it goes without waiting.
+///
+/// Threads every member under `lock`
+template <device Device, eviction_policy Eviction>
+class driver : public ledger<Device, Eviction> {
+ public:
+  using typename ledger<Device, Eviction>::block_type;
+
+  driver(Device device, std::vector<slab> slabs, options wanted)
+      : ledger<Device, Eviction>{std::move(device), std::move(slabs), std::move(wanted)},
+        queue{this->limits.prefetch_count_max} {}
+
+  // One round of everything that can be done without waiting.
+  bool pump() {
+    bool changed = this->collect();
+    if (!queue.empty()) {
+      changed = queue.serve([this](const movement& wish) { return serve(wish); }) || changed;
+    }
+    return this->write_ahead() || changed;
+  }
+
+  prefetch_queue queue;
+
+ private:
+  movement_result serve(const movement& wish) {
+    block_type* const b = this->blocks.find(wish.block);
+    if (b == nullptr || b->dying) return movement_result::finished;
+    try {
+      return wish.way == movement::direction::fetch ? fetch(*b, wish.tier) : evict(*b, wish.tier);
+    } catch (const error& e) {
+      this->report_error(std::string{"a prefetch or an eviction: "} + e.what());
+      return movement_result::finished;
+    }
+  }
+
+  movement_result fetch(block_type& b, std::size_t where) {
+    auto& r = b.in(where);
+    if (b.version() == 0 || r.filling() || b.leases() > 0) return movement_result::finished;
+    const auto from = b.newest();
+    if (!from) return movement_result::pending;  // on its way to some tier
+    if (*from <= where) return movement_result::finished;
+    if (r.absent()) {
+      if (unused_bytes(where) + b.size_bytes() >
+          static_cast<std::size_t>(this->limits.prefetch_share_max * static_cast<double>(this->tiers[where].budget_bytes()))) {
+        return movement_result::pending;
+      }
+      const want keep{b};
+      auto made = this->make_room(where, b.size_bytes(), urgency::prefetch);
+      if (made.state == room_state::pending) return movement_result::pending;
+      if (made.state == room_state::impossible) {
+        ++this->counted.prefetch_dropped_count;
+        return movement_result::finished;
+      }
+      this->place(b, where, std::move(*made.place));
+    } else if (!r.idle()) {
+      return movement_result::pending;
+    }
+    r.last_use = ++this->tick;
+    r.prefetched = true;
+    this->start_move(b, *from, where, urgency::prefetch);
+    return movement_result::finished;
+  }
+
+  movement_result evict(block_type& b, std::size_t where) {
+    if (b.in(where).leases > 0 || !b.in(where).resident()) return movement_result::finished;
+    return this->push_out(b, where, urgency::write_back) == room_state::pending ? movement_result::pending
+                                                                                 : movement_result::finished;
+  }
+
+  [[nodiscard]] std::size_t unused_bytes(std::size_t where) const {
+    std::size_t sum = 0;
+    for (const auto& entry : this->blocks.in(where)) {
+      const auto& r = entry.second->in(where);
+      if (r.prefetched) sum += r.size_bytes;
+    }
+    return sum;
+  }
+};
+
+}  // namespace vtier::detail

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Making room: the map of a tier for the policy, and what is done with the victims it names.
+//
+// make_room() does what can be done without waiting and says how things stand; whoever needs the room asks again. So
+// there are no chains of continuations, and every caller, the progress thread included, runs the same few lines.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/bytes.hpp>
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/policy/eviction.hpp>
+#include <vtier/policy/placement.hpp>
+#include <vtier/runtime/detail/mover.hpp>
+
+namespace vtier::detail {
+
+/// How an attempt to make room stands.
+enum class room_state { ready, pending, impossible };
+
+/// State that can move and evict.
+///
+/// Threads every member under `lock`
+template <device Device, eviction_policy Eviction>
+class evictor : public mover<Device> {
+ public:
+  using typename mover<Device>::event;
+  using typename mover<Device>::block_type;
+  using mover<Device>::mover;
+
+  struct room {
+    room_state state = room_state::impossible;
+    std::optional<taken_range<event>> place;  // where ready
+  };
+
+  /// Takes a place in a tier, evicting what the policy names.
+  ///
+  /// Gives   ready with a place; pending while writes to files make room, ask again; impossible while leases hold so
+  ///         much that nothing would help
+  /// Errors  device_error
+  room make_room(std::size_t where, std::size_t size_bytes, urgency priority) {
+    if (size_bytes > this->tiers[where].budget_bytes()) return {};
+    if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
+    std::vector<std::uint64_t> stuck;  // victims for which no tier below has room at present
+    for (;;) {
+      const auto map = stretches(where, stuck);
+      const auto window = policy_.choose(map, align_up(size_bytes, this->tiers[where].map.granule_bytes()));
+      if (!window) return {in_motion(where) ? room_state::pending : room_state::impossible, std::nullopt};
+      bool waits = false;
+      bool blocked = false;
+      for (std::size_t i = window->first; i < window->last && !blocked; ++i) {
+        if (map[i].state == occupancy::free) continue;
+        block_type& victim = *this->blocks.find(map[i].block);
+        switch (push_out(victim, where, priority)) {
+          case room_state::ready: break;
+          case room_state::pending: waits = true; break;
+          case room_state::impossible:
+            stuck.push_back(victim.id());
+            blocked = true;
+            break;
+        }
+      }
+      if (blocked) continue;  // another window, without this victim
+      if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
+      if (waits) return {room_state::pending, std::nullopt};
+    }
+  }
+
+  /// Moves a block out of a tier: drops the replica where the newest bytes are elsewhere too, else moves them down first.
+  ///
+  /// Gives   ready once the block has left; pending while a write to files is under way; impossible while no tier below
+  ///         has room, or a lease or a transfer holds the replica
+  room_state push_out(block_type& b, std::size_t where, urgency priority) {
+    auto& r = b.in(where);
+    if (r.absent()) return room_state::ready;
+    if (r.filling() || r.leases > 0) return room_state::impossible;
+    if (r.transfers_out > 0) {
+      for (std::size_t i = where + 1; i < b.tier_count(); ++i) {
+        if (b.in(i).filling()) this->hasten_fill(b, i, priority);
+      }
+      return room_state::pending;
+    }
+    if (b.sole(where)) {
+      const room_state moved_down = move_down(b, where, priority);
+      if (moved_down != room_state::ready) return moved_down;
+    } else {
+      ++this->counted.clean_drop_count;
+    }
+    this->drop(b, where);
+    return room_state::ready;
+  }
+
+  /// Copies the newest bytes from a tier to one below it.
+  ///
+  /// Gives   ready where they are there already or come in stream order; pending while they are written to files or
+  ///         room is made for them; impossible where no tier below has room
+  room_state move_down(block_type& b, std::size_t where, urgency priority) {
+    for (const std::size_t below : tiers_below(where, b.size_bytes(), rule_of(b), this->capacities())) {
+      if (b.in(below).filling()) return room_state::pending;
+      if (b.in(below).absent()) {
+        ++b.wanted;  // making room below must not push this very block around
+        room made;
+        try {
+          made = make_room(below, b.size_bytes(), priority);
+        } catch (...) {
+          --b.wanted;
+          throw;
+        }
+        --b.wanted;
+        if (made.state == room_state::pending) return room_state::pending;
+        if (made.state == room_state::impossible) continue;
+        this->place(b, below, std::move(*made.place));
+      } else if (!b.in(below).idle()) {
+        continue;
+      }
+      return this->start_move(b, where, below, priority) ? room_state::ready : room_state::pending;
+    }
+    return room_state::impossible;
+  }
+
+  /// The rule of a block: its own, or that of its role.
+  [[nodiscard]] const placement_rule& rule_of(const block_type& b) const {
+    const auto at = own_rules.find(b.id());
+    return at == own_rules.end() ? this->limits.place.of(b.what()) : at->second;
+  }
+
+  /// Writes least recently used dirty blocks of host tiers to files, so that evictions find clean victims.
+  ///
+  /// Gives   whether a write was started
+  bool write_ahead() {
+    if (this->limits.clean_share <= 0.0 || this->moving->writing()) return false;
+    for (std::size_t where = 0; where + 1 < this->tiers.size(); ++where) {
+      auto& t = this->tiers[where];
+      if (t.memory.kind() != memory_kind::host || this->tiers[where + 1].memory.kind() != memory_kind::file ||
+          this->tiers[where + 1].write_back_paused) {
+        continue;
+      }
+      std::size_t ready_bytes = t.map.free_bytes();
+      block_type* oldest = nullptr;
+      for (const auto& [offset, b] : this->blocks.in(where)) {
+        const auto& r = b->in(where);
+        if (!r.idle() || b->wanted > 0 || b->dying) continue;
+        if (!b->sole(where)) {
+          ready_bytes += r.size_bytes;
+        } else if (!oldest || r.last_use < oldest->in(where).last_use) {
+          oldest = b;
+        }
+      }
+      const auto share = static_cast<std::size_t>(this->limits.clean_share * static_cast<double>(t.budget_bytes()));
+      if (ready_bytes >= share || oldest == nullptr) continue;
+      if (move_down(*oldest, where, urgency::write_back) == room_state::pending) return true;
+    }
+    return false;
+  }
+
+  /// The error of a request that no eviction can serve: what was asked, what is free, who holds the rest.
+  [[nodiscard]] out_of_memory no_room(std::size_t where, std::size_t asked_bytes) const {
+    const auto& t = this->tiers[where];
+    std::array<std::size_t, role_count> leased{};
+    std::string list;
+    std::size_t listed = 0;
+    for (const auto& [offset, b] : this->blocks.in(where)) {
+      const auto& r = b->in(where);
+      if (r.leases == 0) continue;
+      leased[static_cast<std::size_t>(b->what())] += r.size_bytes;
+      if (++listed <= 8) {
+        list += (list.empty() ? "" : ", ") + ("#" + std::to_string(b->id()) + " ") + std::string{name(b->what())} + " " +
+                format_bytes(b->size_bytes());
+      }
+    }
+    if (listed > 8) list += ", and " + std::to_string(listed - 8) + " more";
+    std::string by_role;
+    for (const role what : all_roles) {
+      const std::size_t bytes = leased[static_cast<std::size_t>(what)];
+      if (bytes > 0) by_role += (by_role.empty() ? "" : ", ") + std::string{name(what)} + " " + format_bytes(bytes);
+    }
+    const std::size_t free = t.map.free_bytes() + (t.budget_bytes() - t.map.capacity_bytes());
+    std::string text = t.name() + ": asked " + format_bytes(asked_bytes) + ", free " + format_bytes(free) + " (largest piece " +
+                       format_bytes(t.map.largest_free_bytes()) + ") of a budget of " + format_bytes(t.budget_bytes());
+    if (t.staging_bytes > 0) text += " with staging of " + format_bytes(t.staging_bytes);
+    text += listed > 0 ? "; leased: " + by_role + " (" + list + ")" : "; nothing is leased";
+    if (!t.refusal.empty()) text += "; " + t.refusal;
+    if (asked_bytes > t.budget_bytes() - t.staging_bytes) {
+      text += ": the tensor is larger than the tier; raise its budget or split the tensor";
+    } else if (listed > 0) {
+      text += ": end leases sooner, raise the budget, or give the tiers below more room";
+    } else {
+      text += ": raise the budget, or give the tiers below more room";
+    }
+    return {t.name(), asked_bytes, free, text};
+  }
+
+  std::map<std::uint64_t, placement_rule> own_rules;
+
+ private:
+  [[nodiscard]] std::vector<stretch> stretches(std::size_t where, const std::vector<std::uint64_t>& stuck) const {
+    const auto& t = this->tiers[where];
+    std::vector<stretch> result;
+    const auto free = t.map.free_runs();
+    auto next_free = free.begin();
+    std::size_t at = 0;
+    const auto add_free_until = [&](std::size_t end) {
+      for (; next_free != free.end() && next_free->offset_bytes < end; ++next_free) {
+        if (next_free->offset_bytes > at) {  // staging: taken, and nobody's
+          result.push_back({at, next_free->offset_bytes - at, 0, 0, occupancy::held});
+        }
+        result.push_back({next_free->offset_bytes, next_free->size_bytes, 0, 0, occupancy::free});
+        at = next_free->offset_bytes + next_free->size_bytes;
+      }
+      if (at < end) result.push_back({at, end - at, 0, 0, occupancy::held});
+      at = end;
+    };
+    for (const auto& [offset, b] : this->blocks.in(where)) {
+      add_free_until(offset);
+      const auto& r = b->in(where);
+      const bool unmovable = std::find(stuck.begin(), stuck.end(), b->id()) != stuck.end();
+      result.push_back({offset, r.size_bytes, r.last_use, b->id(), unmovable ? occupancy::held : occupancy_of(*b, where)});
+      at = offset + r.size_bytes;
+    }
+    add_free_until(t.map.capacity_bytes());
+    return result;
+  }
+
+  [[nodiscard]] static occupancy occupancy_of(const block_type& b, std::size_t where) noexcept {
+    const auto& r = b.in(where);
+    if (r.leases > 0 || r.filling()) return occupancy::held;
+    if (b.wanted > 0 && b.current(where)) return occupancy::held;
+    if (r.transfers_out > 0) return b.wanted > 0 ? occupancy::held : occupancy::leaving;
+    if (!b.current(where)) return b.wanted > 0 ? occupancy::held : occupancy::stale;
+    const auto other = b.newest(where);
+    if (!other) return occupancy::dirty;
+    return *other < where ? occupancy::duplicate : occupancy::clean;
+  }
+
+  // Whether something is under way in a tier that may free a place.
+  [[nodiscard]] bool in_motion(std::size_t where) const {
+    const auto& placed = this->blocks.in(where);
+    return std::any_of(placed.begin(), placed.end(), [&](const auto& entry) {
+      const auto& r = entry.second->in(where);
+      return r.transfers_out > 0 || (r.filling() && entry.second->wanted == 0);
+    });
+  }
+
+  Eviction policy_{};
+};
+
+}  // namespace vtier::detail

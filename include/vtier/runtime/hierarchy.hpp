@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The one object that a trainer makes: tiers of memory, fastest first, and the tensors that live in them.
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/config.hpp>
+#include <vtier/core/element.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/core/shape.hpp>
+#include <vtier/device/device.hpp>
+#include <vtier/memory/hbm.hpp>
+#include <vtier/memory/resource.hpp>
+#include <vtier/policy/eviction.hpp>
+#include <vtier/policy/lru.hpp>
+#include <vtier/policy/placement.hpp>
+#include <vtier/residency/role.hpp>
+#include <vtier/residency/tensor.hpp>
+#include <vtier/runtime/detail/core.hpp>
+#include <vtier/runtime/options.hpp>
+#include <vtier/runtime/statistics.hpp>
+
+namespace vtier {
+
+class report;  // observe/report.hpp
+
+namespace detail {
+
+/// What a hierarchy is made of besides its first tier.
+template <class P>
+concept hierarchy_part = resource<P> || std::same_as<P, options>;
+
+}  // namespace detail
+
+/// Tiers of memory under one scheduler.
+///
+/// Needs   a device whose streams leases are taken on: that of the hbm tier, or one given first where the fastest tier
+///         is host memory. Each tier takes all that is left of its resource's budget
+/// Gives   tensors; what the first tier cannot hold is kept in the others, moved in stream order
+/// Errors  the constructor: usage_error for limits that do not fit together, out_of_memory, io_error, device_error; then
+///         nothing was kept
+/// Threads every member any. The destructor stops the progress thread; tensors and leases that outlive the object
+///         keep its memory and go on working, moved by their own calls
+template <device Device, eviction_policy Eviction = lru>
+class hierarchy {
+ public:
+  using core_type = detail::core<Device, Eviction>;
+  using device_type = Device;
+  using stream_ref = typename Device::stream_ref;
+  template <element T>
+  using tensor = vtier::tensor<T, core_type>;
+
+  /// Tiers from fastest to largest, the first being a device's memory; `options` may come last.
+  template <detail::hierarchy_part... Parts>
+  explicit hierarchy(hbm<Device> first, Parts... parts) : hierarchy{first.on(), first, std::move(parts)...} {}
+
+  /// Tiers without a device's memory of their own: kernels of the device work on the first tier itself.
+  template <resource First, detail::hierarchy_part... Parts>
+  hierarchy(Device on, First first, Parts... parts) {
+    static_assert(1 + sizeof...(Parts) <= 32, "a hierarchy has at most 32 tiers");
+    options limits;
+    std::vector<std::optional<slab>> made(1 + sizeof...(Parts));
+    // Files first: a directory that cannot be used is found before memory is locked for minutes.
+    for (const memory_kind kind : {memory_kind::file, memory_kind::device, memory_kind::host}) {
+      std::size_t at = 0;
+      const auto one = [&](const auto& part) {
+        if constexpr (std::same_as<std::remove_cvref_t<decltype(part)>, options>) {
+          limits = part;
+        } else if (part.kind == kind) {
+          made[at].emplace(part.make_slab());
+        }
+        ++at;
+      };
+      one(first);
+      (one(parts), ...);
+    }
+    std::vector<slab> slabs;
+    for (auto& m : made) {
+      if (m) slabs.push_back(std::move(*m));
+    }
+    core_ = std::make_shared<core_type>(std::move(on), std::move(slabs), std::move(limits));
+    const auto tell = [&](const auto& part) {
+      if constexpr (resource<std::remove_cvref_t<decltype(part)>>) core_->say(part.notes());
+    };
+    tell(first);
+    (tell(parts), ...);
+    core_->start_progress();
+  }
+
+  hierarchy(const hierarchy&) = delete;
+  hierarchy& operator=(const hierarchy&) = delete;
+
+  ~hierarchy() {
+    if (core_ != nullptr) core_->stop_progress();
+  }
+
+  /// Makes a tensor. It has no bytes anywhere until the first lease that writes.
+  ///
+  /// Shape   up to 8 extents; zero elements are fine and cost nothing
+  /// Errors  usage_error for a shape that 64 bits cannot count; out_of_memory where the tiers cannot hold it beside
+  ///         the tensors that exist, with space on the drive reserved for it where files will be needed
+  /// Threads any
+  template <element T>
+  [[nodiscard]] tensor<T> make_tensor(const shape& extents, role what, std::optional<placement_rule> rule = std::nullopt) {
+    return {core_, core_->create(what, extents.bytes(sizeof(T)), rule), extents};
+  }
+
+  /// The twin of make_tensor that answers with nothing where there is no room.
+  template <element T>
+  [[nodiscard]] std::optional<tensor<T>> try_make_tensor(const shape& extents, role what,
+                                                         std::optional<placement_rule> rule = std::nullopt) {
+    try {
+      return make_tensor<T>(extents, what, rule);
+    } catch (const out_of_memory&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Asks that a tensor be brought into a tier ahead of need; a hint that never blocks and may be dropped.
+  ///
+  /// Needs   a tier by number, 0 the fastest
+  /// Errors  usage_error for a tier that is not there; what goes wrong later reaches the report
+  /// Threads any
+  template <element T>
+  void prefetch(const tensor<T>& wanted, std::size_t tier = 0) {
+    core_->wish(wanted.owned(), tier, movement::direction::fetch);
+  }
+
+  /// Asks that a tensor leave a tier: dropped there if the newest bytes are elsewhere too, written down first if not. A
+  /// hint that never blocks; a tensor under lease stays.
+  ///
+  /// Errors  as prefetch
+  /// Threads any
+  template <element T>
+  void evict(const tensor<T>& unwanted, std::size_t tier = 0) {
+    core_->wish(unwanted.owned(), tier, movement::direction::evict);
+  }
+
+  /// Writes the newest bytes of a tensor to the slowest tier it may live in, and keeps them where they are.
+  ///
+  /// Errors  io_error, out_of_memory, device_error; usage_error while a lease on the tensor is in force
+  /// Threads any
+  /// Cost    the host blocks until the bytes are there
+  template <element T>
+  void flush(const tensor<T>& kept) {
+    core_->flush(kept.owned());
+  }
+
+  /// The scope of one training step.
+  class step_scope {
+   public:
+    explicit step_scope(std::shared_ptr<core_type> core) : core_{std::move(core)} { core_->begin_step(); }
+    step_scope(const step_scope&) = delete;
+    step_scope& operator=(const step_scope&) = delete;
+    ~step_scope() { core_->end_step(); }
+
+   private:
+    std::shared_ptr<core_type> core_;
+  };
+
+  /// Begins a step; it ends with the returned scope. Steps are counted and timed; a plan will be made from them.
+  ///
+  /// Errors  usage_error inside another step
+  [[nodiscard]] step_scope step() { return step_scope{core_}; }
+
+  /// What has been counted so far, as values.
+  [[nodiscard]] statistics count() const { return core_->count(); }
+
+  /// The same in words and tables; needs observe/report.hpp, which tier.hpp includes.
+  template <std::same_as<vtier::report> Report = vtier::report>
+  [[nodiscard]] Report report() const {
+    return Report{count()};
+  }
+
+  /// Looks for broken rules (bytes shared, budgets exceeded, newest bytes nowhere); a sound hierarchy gives none.
+  ///
+  /// Cost    O(tensors x tiers), under the lock: for tests and for a bug report
+  [[nodiscard]] std::vector<std::string> broken_rules() const { return core_->broken_rules(); }
+
+  [[nodiscard]] std::size_t tier_count() const noexcept { return core_->tier_count(); }
+  [[nodiscard]] const Device& on() const noexcept { return core_->on(); }
+
+ private:
+  std::shared_ptr<core_type> core_;
+};
+
+template <device Device, class... Parts>
+hierarchy(hbm<Device>, Parts...) -> hierarchy<Device>;
+template <device Device, resource First, class... Parts>
+hierarchy(Device, First, Parts...) -> hierarchy<Device>;
+
+}  // namespace vtier

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Every limit of a hierarchy, in one struct, checked together when the hierarchy is made.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <vtier/core/bytes.hpp>
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/policy/placement.hpp>
+
+namespace vtier {
+
+/// Limits and choices of a hierarchy; the defaults are for a training job.
+struct options {
+  /// Staging buffers between device and files, in bytes; taken from the budget of the first tier in host memory. 0: an
+  /// eighth of that tier, at most 32 MiB.
+  std::size_t staging_budget = 0;
+  /// The largest piece of a transfer from or to files, in bytes.
+  std::size_t chunk_bytes_max = 2_MiB;
+  /// How many prefetches and evictions may wait; the oldest is dropped when another comes.
+  std::size_t prefetch_count_max = 256;
+  /// How much of a tier may hold prefetched bytes that nobody has used yet.
+  double prefetch_share_max = 0.5;
+  /// How much of each tier in host memory is kept free or clean by writing to files ahead of need. 0: only on need.
+  double clean_share = 0.25;
+  /// Whether a thread of the hierarchy's own moves things between calls. Without it they move during calls only.
+  bool progress_thread = true;
+  /// Where that thread runs: CPU numbers of the system; empty: wherever the system likes.
+  std::vector<unsigned> progress_cpus;
+  /// In which tiers tensors may live, by role.
+  placement place;
+  /// Called with what a destructor or a background transfer could not throw; it is in the report too. It is called
+  /// under the hierarchy's lock: it must not call back and not throw.
+  std::function<void(const std::string&)> on_error;
+
+  /// Refuses values that cannot work.
+  ///
+  /// Errors  usage_error that names the field
+  void check() const {
+    if (chunk_bytes_max < 4_KiB) throw usage_error("options.chunk_bytes_max must be at least 4 KiB");
+    if (prefetch_count_max == 0) throw usage_error("options.prefetch_count_max must be at least 1");
+    if (!(prefetch_share_max > 0.0 && prefetch_share_max <= 1.0)) {
+      throw usage_error("options.prefetch_share_max must be above 0 and at most 1");
+    }
+    if (!(clean_share >= 0.0 && clean_share <= 1.0)) throw usage_error("options.clean_share must be between 0 and 1");
+  }
+};
+
+}  // namespace vtier
