@@ -7,6 +7,7 @@
 // that a product that wraps is an empty optional and never a small number.
 
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -118,8 +119,8 @@ consteval std::size_t operator""_TiB(unsigned long long count) {
 
 /// Reads a byte count such as "48MiB", "1.5 GiB", "4096" or "2TB".
 ///
-/// Units   KiB, MiB, GiB, TiB are powers of 1024; kB, MB, GB, TB powers of 1000; B or nothing means bytes; a fraction is
-///         cut to whole bytes; letter case does not matter
+/// Units   KiB, MiB, GiB, TiB, PiB, EiB are powers of 1024; kB, MB, GB, TB, PB, EB powers of 1000; B or nothing means
+///         bytes; a fraction is cut to whole bytes; letter case does not matter
 /// Gives   empty where the text is not a byte count or does not fit in 64 bits
 /// Threads any
 [[nodiscard]] constexpr std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
@@ -134,16 +135,12 @@ consteval std::size_t operator""_TiB(unsigned long long count) {
     if (!sum) return std::nullopt;
     whole = *sum;
   }
-  std::size_t fraction = 0;
-  std::size_t fraction_scale = 1;
+  std::string_view fraction;
   if (at < text.size() && text[at] == '.') {
-    ++at;
-    if (at == text.size() || !is_digit(text[at])) return std::nullopt;
-    for (; at < text.size() && is_digit(text[at]); ++at) {
-      if (fraction_scale >= 1'000'000) continue;  // digits that no unit below PiB can show
-      fraction = fraction * 10 + static_cast<std::size_t>(text[at] - '0');
-      fraction_scale *= 10;
-    }
+    const std::size_t first = ++at;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    if (at == first) return std::nullopt;
+    fraction = text.substr(first, at - first);
   }
   while (at < text.size() && text[at] == ' ') ++at;
   std::size_t unit = 1;
@@ -154,6 +151,8 @@ consteval std::size_t operator""_TiB(unsigned long long count) {
       case 'm': power = 2; break;
       case 'g': power = 3; break;
       case 't': power = 4; break;
+      case 'p': power = 5; break;
+      case 'e': power = 6; break;
       default: return std::nullopt;
     }
     ++at;
@@ -169,7 +168,12 @@ consteval std::size_t operator""_TiB(unsigned long long count) {
   if (at != text.size()) return std::nullopt;
   const auto large = checked_multiply(whole, unit);
   if (!large) return std::nullopt;
-  return checked_add(*large, fraction * (unit / fraction_scale) + fraction * (unit % fraction_scale) / fraction_scale);
+  // From the last digit up, so that cutting at each step cuts only once; below 10 * 2^60 all the way.
+  std::size_t part = 0;
+  for (std::size_t i = fraction.size(); i > 0; --i) {
+    part = (static_cast<std::size_t>(fraction[i - 1] - '0') * unit + part) / 10U;
+  }
+  return checked_add(*large, part);
 }
 
 }  // namespace vtier

@@ -7,6 +7,7 @@
 // it is said.
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +28,9 @@ class notes {
   static constexpr std::size_t count_max = 256;
 
   notes() : state_{std::make_shared<state>()} {}
+  // No moves: a list that was moved from can still be told something.
+  notes(const notes&) = default;
+  notes& operator=(const notes&) = default;
 
   /// Adds a sentence unless it is there already.
   void say(std::string sentence) {

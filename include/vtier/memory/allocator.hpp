@@ -32,6 +32,10 @@ class allocator {
   using propagate_on_container_swap = std::true_type;
   using is_always_equal = std::false_type;
 
+  // No moves: a container that was moved from still allocates.
+  allocator(const allocator&) = default;
+  allocator& operator=(const allocator&) = default;
+
   allocator(Resource from) noexcept : from_{std::move(from)} {}  // implicit, as std::pmr: a container takes a resource
 
   template <class U>

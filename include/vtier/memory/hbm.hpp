@@ -14,8 +14,9 @@
 #include <vtier/core/error.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/memory/budget.hpp>
-#include <vtier/memory/detail/page_resource.hpp>
+#include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/resource.hpp>
+#include <vtier/memory/slab.hpp>
 
 namespace vtier {
 

@@ -21,8 +21,9 @@
 #include <vtier/core/notes.hpp>
 #include <vtier/io/engine.hpp>
 #include <vtier/memory/budget.hpp>
+#include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/file_range.hpp>
-#include <vtier/memory/detail/page_resource.hpp>
+#include <vtier/memory/detail/pages.hpp>
 #include <vtier/memory/ranges.hpp>
 #include <vtier/memory/resource.hpp>
 
@@ -41,6 +42,7 @@ struct mapped_file_options {
 /// Memory in unnamed files in one or several directories.
 ///
 /// Needs   directories that exist, are writable, and are not links
+/// Units   bytes; whole pages, or the file system's blocks where these are larger, are charged to the budget
 /// Gives   a resource whose pointers host code may touch; deallocated space goes back to the file system
 /// Errors  io_error from the constructor for a directory that cannot be used; out_of_memory from the budget, io_error
 ///         (ENOSPC) from a full disk: never a signal at the first store
@@ -60,35 +62,36 @@ class mapped_file {
       throw usage_error(name() + ": a mapping is aligned to pages, asked " + format_bytes(alignment_bytes));
     }
     if (size_bytes == 0) return nullptr;
-    const std::size_t charged = detail::pages_size(size_bytes);
-    if (charged == 0) throw state_->limit.exceeded(size_bytes);
-    state_->limit.take(charged);
+    const auto charged = checked_align_up(size_bytes, state_->map.granule_bytes());
+    if (!charged) throw state_->limit.exceeded(size_bytes);
+    state_->limit.take(*charged);
     try {
       const std::scoped_lock hold{state_->lock};
-      const auto taken = state_->map.take(charged, [](const no_event&) { return true; });
-      if (!taken) throw state_->limit.exceeded(size_bytes);
+      const auto taken = state_->map.take(*charged, [](const no_event&) { return true; });
+      if (!taken) throw in_pieces(size_bytes);
       try {
         std::byte* const base = state_->heap.base();
         state_->heap.reserve(taken->offset_bytes, taken->size_bytes);
         return base + taken->offset_bytes;
       } catch (...) {
+        state_->heap.release(taken->offset_bytes, taken->size_bytes);  // a disk that fills up may have given a part
         state_->map.give_back(taken->offset_bytes, taken->size_bytes, {});
         throw;
       }
     } catch (...) {
-      state_->limit.give_back(charged);
+      state_->limit.give_back(*charged);
       throw;
     }
   }
 
   void deallocate(void* pointer, std::size_t size_bytes, std::size_t /*alignment_bytes*/) const noexcept {
     if (pointer == nullptr) return;
-    const std::size_t charged = detail::pages_size(size_bytes);
+    const std::size_t charged = align_up(size_bytes, state_->map.granule_bytes());
     {
       const std::scoped_lock hold{state_->lock};
       const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - state_->heap.base());
       state_->heap.release(offset, charged);
-      state_->map.give_back(offset, state_->map_size(charged), {});
+      state_->map.give_back(offset, charged, {});
     }
     state_->limit.give_back(charged);
   }
@@ -144,8 +147,6 @@ class mapped_file {
           limit{wanted.name, wanted.budget},
           heap{directories, wanted.direct, wanted.budget, wanted.stripe_bytes, remarks},
           map{heap.size_bytes(), (std::max)(detail::page_bytes(), heap.alignment_bytes())} {}
-    // What take() rounded a charge to.
-    [[nodiscard]] std::size_t map_size(std::size_t charged) const { return align_up(charged, map.granule_bytes()); }
 
     std::vector<std::filesystem::path> directories;
     mapped_file_options options;
@@ -175,6 +176,14 @@ class mapped_file {
     std::size_t committed_bytes = 0;
     detail::file_range files;
   };
+
+  // Called under the lock, after the bytes were charged.
+  [[nodiscard]] out_of_memory in_pieces(std::size_t size_bytes) const {
+    const std::size_t free = state_->map.free_bytes();
+    return {name(), size_bytes, free,
+            name() + ": asked " + format_bytes(size_bytes) + ", free " + format_bytes(free) + ", of these " +
+                format_bytes(state_->map.largest_free_bytes()) + " in one piece: free something or raise the budget"};
+  }
 
   std::shared_ptr<state> state_;
 };

@@ -17,6 +17,7 @@
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/ranges.hpp>
 #include <vtier/memory/resource.hpp>
 #include <vtier/memory/slab.hpp>
@@ -50,15 +51,15 @@ class pool {
     if (!taken) throw refused(size_bytes);
     try {
       commit(taken->offset_bytes + taken->size_bytes);
+      std::byte* const first = state_->memory.base();
+      const std::size_t start = align_up(reinterpret_cast<std::size_t>(first) + taken->offset_bytes, alignment_bytes) -
+                                reinterpret_cast<std::size_t>(first);
+      state_->live.emplace(start, std::pair{taken->offset_bytes, taken->size_bytes});
+      return first + start;
     } catch (...) {
       state_->map.give_back(taken->offset_bytes, taken->size_bytes, {});
       throw;
     }
-    std::byte* const first = state_->memory.base();
-    const std::size_t start = align_up(reinterpret_cast<std::size_t>(first) + taken->offset_bytes, alignment_bytes) -
-                              reinterpret_cast<std::size_t>(first);
-    state_->live.emplace(start, std::pair{taken->offset_bytes, taken->size_bytes});
-    return first + start;
   }
 
   void deallocate(void* pointer, std::size_t /*size_bytes*/, std::size_t /*alignment_bytes*/) const noexcept {

@@ -40,7 +40,7 @@ struct free_range {
 ///
 /// Units   bytes; every range starts and ends at a multiple of the granule
 /// Threads one at a time
-/// Cost    take and give_back: O(free pieces)
+/// Cost    take: O(free pieces); give_back: O(log(free pieces)), no allocation
 template <class Event>
 class ranges {
  public:
@@ -53,6 +53,7 @@ class ranges {
   /// Takes the smallest free run that fits; empty where none does. `passed(event)` says what needs no more waiting.
   ///
   /// Needs   size_bytes > 0
+  /// Errors  std::bad_alloc, std::length_error: nothing has changed then
   template <class Passed>
   [[nodiscard]] std::optional<taken_range<Event>> take(std::size_t size_bytes, Passed&& passed) {
     VTIER_ASSERT(size_bytes > 0, "a range of no bytes needs no place");
@@ -71,20 +72,24 @@ class ranges {
       first = last;
     }
     if (best == free_.end()) return std::nullopt;
+
+    // First all that can fail, then all that changes the map.
     taken_range<Event> result{best->first, *rounded, {}};
-    std::size_t left = *rounded;
-    while (left > 0) {
-      piece& p = best->second;
-      result.uses.insert(result.uses.end(), p.uses.begin(), p.uses.end());
-      if (p.size_bytes <= left) {
-        left -= p.size_bytes;
+    const std::size_t end = result.offset_bytes + *rounded;
+    for (auto at = best; at != free_.end() && at->first < end; ++at) {
+      result.uses.insert(result.uses.end(), at->second.uses.begin(), at->second.uses.end());
+    }
+    spare_.push_back(new_node());
+    while (best != free_.end() && best->first < end) {
+      const std::size_t piece_end = best->first + best->second.size_bytes;
+      if (piece_end <= end) {
         best = free_.erase(best);
       } else {
-        piece rest{p.size_bytes - left, std::move(p.uses)};
-        const std::size_t rest_offset = best->first + left;
-        free_.erase(best);
-        free_.emplace(rest_offset, std::move(rest));
-        left = 0;
+        auto rest = free_.extract(best);
+        rest.key() = end;
+        rest.mapped().size_bytes = piece_end - end;
+        free_.insert(std::move(rest));
+        break;
       }
     }
     used_bytes_ += *rounded;
@@ -94,14 +99,21 @@ class ranges {
 
   /// Gives a taken range back; its bytes are touched again only after `uses` have passed.
   ///
-  /// Needs   exactly what take() gave (an overlap with a free piece is asserted against)
-  void give_back(std::size_t offset_bytes, std::size_t size_bytes, std::vector<Event> uses) {
+  /// Needs   exactly what take() gave (what lies outside or overlaps with a free piece is asserted against)
+  void give_back(std::size_t offset_bytes, std::size_t size_bytes, std::vector<Event> uses) noexcept {
     VTIER_ASSERT(size_bytes > 0 && size_bytes <= used_bytes_, "more was given back than was taken");
+    VTIER_ASSERT(((offset_bytes | size_bytes) & (granule_bytes_ - 1)) == 0 && offset_bytes <= capacity_bytes_ - size_bytes,
+                 "a range was given back that was never taken");
     const auto next = free_.lower_bound(offset_bytes);
     VTIER_ASSERT(next == free_.end() || next->first >= offset_bytes + size_bytes, "a range was given back twice");
     VTIER_ASSERT(next == free_.begin() || std::prev(next)->first + std::prev(next)->second.size_bytes <= offset_bytes,
                  "a range was given back twice");
-    free_.emplace_hint(next, offset_bytes, piece{size_bytes, std::move(uses)});
+    VTIER_ASSERT(!spare_.empty(), "a range was given back in more pieces than it was taken in");
+    auto node = std::move(spare_.back());
+    spare_.pop_back();
+    node.key() = offset_bytes;
+    node.mapped() = piece{size_bytes, std::move(uses)};
+    free_.insert(next, std::move(node));
     used_bytes_ -= size_bytes;
   }
 
@@ -143,10 +155,17 @@ class ranges {
 
  private:
   struct piece {
-    std::size_t size_bytes;
-    std::vector<Event> uses;
+    std::size_t size_bytes = 0;
+    std::vector<Event> uses{};
   };
   using pieces = std::map<std::size_t, piece>;
+  using piece_node = typename pieces::node_type;
+
+  static piece_node new_node() {
+    pieces one;
+    one.emplace(0, piece{});
+    return one.extract(one.begin());
+  }
 
   // Moves `at` behind the run of touching pieces that it begins and says how long that is.
   template <class Iterator>
@@ -184,6 +203,7 @@ class ranges {
   std::size_t used_bytes_ = 0;
   std::size_t peak_bytes_ = 0;
   pieces free_;
+  std::vector<piece_node> spare_;  // one for each taken range, so that giving back needs no memory
 };
 
 }  // namespace vtier

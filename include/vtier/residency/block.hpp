@@ -69,12 +69,14 @@ class block {
 
   /// A lease begins on a replica that is ready for it.
   ///
-  /// Needs   compatible(mode); the content current if the mode reads (asserted)
+  /// Needs   compatible(mode); the content current if the mode reads; no transfer that reads the replica if the mode
+  ///         writes (asserted)
   void begin_lease(std::size_t tier, access mode, std::uint64_t now) noexcept {
     auto& r = in(tier);
     VTIER_ASSERT(compatible(mode), "a second writer on one tensor");
     VTIER_ASSERT(size_bytes_ == 0 || r.resident(), "a lease on a replica without a place");
     VTIER_ASSERT(size_bytes_ == 0 || !reads(mode) || current(tier), "a lease that reads stale bytes");
+    VTIER_ASSERT(!writes(mode) || r.transfers_out == 0, "a lease that writes what a transfer reads");
     if (writes(mode)) {
       writer_ = true;
       ++version_;

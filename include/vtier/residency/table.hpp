@@ -52,10 +52,21 @@ class table {
   }
 
   /// Notes that a block has got a place in a tier.
-  void placed(std::size_t tier, block_type& b) { by_address_[tier].emplace(b.in(tier).offset_bytes, &b); }
+  ///
+  /// Needs   a place that no other block has (asserted)
+  void placed(std::size_t tier, block_type& b) {
+    const bool added = by_address_[tier].emplace(b.in(tier).offset_bytes, &b).second;
+    VTIER_ASSERT(added, "two blocks in one place");
+  }
 
   /// Notes that a block leaves its place in a tier.
-  void left(std::size_t tier, const block_type& b) noexcept { by_address_[tier].erase(b.in(tier).offset_bytes); }
+  ///
+  /// Needs   that it was placed there (asserted)
+  void left(std::size_t tier, const block_type& b) noexcept {
+    const auto at = by_address_[tier].find(b.in(tier).offset_bytes);
+    VTIER_ASSERT(at != by_address_[tier].end() && at->second == &b, "a block left a place that it does not have");
+    by_address_[tier].erase(at);
+  }
 
   /// The blocks of a tier in order of address.
   [[nodiscard]] const std::map<std::size_t, block_type*>& in(std::size_t tier) const noexcept { return by_address_[tier]; }

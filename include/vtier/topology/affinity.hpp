@@ -3,8 +3,8 @@
 
 // What is close to what, and binding a thread there.
 //
-// The questions are pure functions over machine values, so that every odd machine is a test. Binding is here too because
-// it is the other half of the answer: a set of CPUs, cut down to those that this thread may use.
+// The questions are pure functions over machine values, so that every odd machine is a test. Binding is here too
+// because it is the other half of the answer: a set of CPUs, cut down to those that this thread may use.
 
 #include <sched.h>
 
@@ -114,8 +114,8 @@ namespace vtier {
 
 /// The CPUs for threads that work on a node's memory.
 ///
-/// Gives   system numbers, only those that this process may use: the node's own, or for a node without CPUs those of the
-///         closest node with some; empty where none of them may be used or there is no such node
+/// Gives   system numbers, only those that this process may use: the node's own, or for a node without CPUs those of
+///         the closest node with some; empty where none of them may be used or there is no such node
 /// Threads any
 [[nodiscard]] inline std::vector<unsigned> cpus_for_node(const machine_parts& parts, unsigned os_index) {
   const numa_node* const node = find_node(parts, os_index);

@@ -56,6 +56,7 @@ namespace vtier {
       continue;
     }
     if (!same->node) same->node = other.node;
+    if (!other.name.empty()) same->name = other.name;  // the driver's word, where there is a driver
     if (other.link_bytes_per_second) same->link_bytes_per_second = other.link_bytes_per_second;
   }
   for (const drive& other : second.drives) {

@@ -6,7 +6,8 @@
 // The only header that knows hwloc. It asks for no more than vtier uses (nodes, CPUs, PCI, drives), live without the
 // CPU's own tables and without packages, cores and caches: these are what hwloc's long warnings about contradictory
 // firmware come from, and its only switch against them is an environment variable, which belongs to the user. It does
-// not ask hwloc's GPU plugins either, because they start the GPU's runtime.
+// not ask hwloc's GPU plugins either, because they start the GPU's runtime, nor its PCI plugin, which leaks: hwloc then
+// reads PCI from /sys.
 
 #include <hwloc.h>
 
@@ -18,6 +19,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,11 +81,12 @@ inline void read_hwloc_nodes(machine_parts& parts, ::hwloc_topology_t topology) 
     if (std::find(allowed_nodes.begin(), allowed_nodes.end(), object->os_index) != allowed_nodes.end()) {
       objects.push_back(object);
     } else {
-      parts.notes.push_back("NUMA node " + std::to_string(object->os_index) + " is not used: this process may not (cpuset)");
+      parts.notes.push_back("NUMA node " + std::to_string(object->os_index) +
+                            " is not used: this process may not (cpuset)");
     }
   }
-  // hwloc lends a node without CPUs those of its neighbours. Real nodes share none, so each CPU belongs to the first that
-  // has it: ordinary memory before special, one socket's memory before the whole machine's, low numbers before high.
+  // hwloc lends a node without CPUs those of its neighbours. Real nodes share none, so each CPU belongs to the first
+  // that has it: ordinary memory before special, one socket's before the whole machine's, low numbers before high.
   const auto text = [](const char* value) { return value == nullptr ? std::string_view{} : std::string_view{value}; };
   const auto special = [&](::hwloc_obj_t object) {
     const std::string_view subtype = text(object->subtype);
@@ -216,7 +219,7 @@ struct hwloc_finding {
       ::hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
     }
 #if HWLOC_API_VERSION >= 0x00020100
-    for (const char* name : {"x86", "cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"}) {
+    for (const char* name : {"x86", "pci", "cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"}) {
       // One that this hwloc does not have is an error without consequence.
       static_cast<void>(::hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, name));
     }
@@ -226,7 +229,7 @@ struct hwloc_finding {
     }
     // From a file, the bare filters would cut devices loose from their packages: once more without them.
     const bool this_system = ::hwloc_topology_is_thissystem(raw) != 0;
-    if (bare && !this_system) continue;
+    if (bare && !this_system && std::getenv("HWLOC_XMLFILE") != nullptr) continue;
     return {hwloc_parts(raw), this_system};
   }
   return {};
@@ -234,9 +237,9 @@ struct hwloc_finding {
 
 [[nodiscard]] inline machine load_hwloc(hwloc_topology_owner topology, int set, const std::string& what) {
   if (set != 0 || ::hwloc_topology_load(topology.get()) != 0) {
-    throw usage_error(what + " cannot be read by hwloc " + std::to_string(HWLOC_API_VERSION >> 16U) + "." +
+    throw usage_error(what + " cannot be read by hwloc (API " + std::to_string(HWLOC_API_VERSION >> 16U) + "." +
                       std::to_string(HWLOC_API_VERSION >> 8U & 0xffU) +
-                      ": is it there, whole, and of a format version that this hwloc knows?");
+                      "): is it there, whole, and of a format version that this hwloc knows?");
   }
   return machine{hwloc_parts(topology.get())};
 }

@@ -79,8 +79,8 @@ class machine {
   /// The node whose memory is closest to a device: where pinned memory for it belongs.
   ///
   /// Needs   bus_id() gives the PCI address as text, empty for a host device
-  /// Gives   a node with CPUs and memory, for a host device the first such; empty where the device's place is unknown and
-  ///         there are several, or where the system says nothing about nodes: leave memory unbound then
+  /// Gives   a node with CPUs and memory, for a host device the first such; empty where the device's place is unknown
+  ///         and there are several, or where the system says nothing about nodes: leave memory unbound then
   template <class Device>
     requires requires(const Device& device) {
       { device.bus_id() } -> std::convertible_to<std::string>;

@@ -4,8 +4,8 @@
 // What a machine is made of, as plain values that anybody can write down: nodes, GPUs, drives, distances.
 //
 // A file of its own so that `affinity` can answer questions about such values, `machine` can ask them, and the ways of
-// discovery (sysfs, hwloc) can fill them in, without one including the other. A test writes down the machine that nobody
-// here owns.
+// discovery (sysfs, hwloc) can fill them in, without one including the other. A test writes down the machine that
+// nobody here owns.
 
 #include <cstddef>
 #include <optional>
@@ -19,8 +19,8 @@ namespace vtier {
 
 /// What the memory of a NUMA node is.
 ///
-/// dram: ordinary memory of CPUs (its size may be zero). memory_only: memory without CPUs of its own, such as CXL or HBM.
-/// gpu_memory: a GPU's memory that the system shows as a node.
+/// dram: ordinary memory of CPUs (its size may be zero). memory_only: memory without CPUs of its own, such as CXL or
+/// HBM. gpu_memory: a GPU's memory that the system shows as a node.
 enum class node_kind { dram, memory_only, gpu_memory };
 
 /// One NUMA node.
@@ -47,7 +47,7 @@ struct gpu {
 struct drive {
   std::string name;                    // as the kernel calls it: "nvme0n1"
   std::optional<pci_address> address;  // of its controller
-  std::optional<unsigned> node;        // os_index of the NUMA node that it hangs on; empty where the system does not say
+  std::optional<unsigned> node;        // os_index of the NUMA node that it hangs on, as for a gpu
 };
 
 /// How far one node's memory is from another node's CPUs.

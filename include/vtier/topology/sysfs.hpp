@@ -3,8 +3,8 @@
 
 // The machine as the kernel shows it in /sys and /proc, with no outside library; and the drive behind a directory.
 //
-// The roots are parameters, so that a test can build the tree of a machine that nobody here owns. Nothing in the tree is
-// required: what is not there is unknown, and a note says so.
+// The roots are parameters, so that a test can build the tree of a machine that nobody here owns. Nothing in the tree
+// is required: what is not there is unknown, and a note says so.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -82,7 +82,7 @@ namespace detail {
   result.name = last_name(directory);
   std::string path = directory;
   const std::string above = parent_path(directory);
-  if (last_name(parent_path(above)) == "nvme-subsystem") {  // several paths to one drive: the first controller stands for all
+  if (last_name(parent_path(above)) == "nvme-subsystem") {  // several paths to one drive: the first stands for all
     for (const std::string& name : list_names(above)) {
       const auto controller = name.rfind("nvme", 0) == 0 ? real_path(above + '/' + name) : std::nullopt;
       if (controller && pci_directory(*controller, root)) {
@@ -222,7 +222,8 @@ inline void collect_drives(std::vector<drive>& result, const machine_parts& part
   for (const std::string& name : slaves) collect_drives(result, parts, whole + "/slaves/" + name, root, depth - 1);
   if (!slaves.empty()) return;
   drive item = read_drive(parts, whole, root);
-  const bool known = std::any_of(result.begin(), result.end(), [&](const drive& other) { return other.name == item.name; });
+  const bool known =
+      std::any_of(result.begin(), result.end(), [&](const drive& other) { return other.name == item.name; });
   if (!known) result.push_back(std::move(item));
 }
 
@@ -265,7 +266,8 @@ inline void collect_drives(std::vector<drive>& result, const machine_parts& part
 /// Threads any
 [[nodiscard]] inline std::vector<drive> drives_of(const std::string& path, const system_roots& roots = {}) {
   struct ::statx status{};
-  if (::statx(AT_FDCWD, path.c_str(), AT_NO_AUTOMOUNT, STATX_TYPE, &status) != 0 || status.stx_dev_major == 0) return {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_NO_AUTOMOUNT, STATX_TYPE, &status) != 0) return {};
+  if (status.stx_dev_major == 0) return {};
   return drives_of_device(status.stx_dev_major, status.stx_dev_minor, roots);
 }
 

@@ -50,8 +50,11 @@ class file_range {
     // Mappings count in pages, and there are at most about 65,000 of them in a process.
     const std::size_t unit = (std::max)(alignment_bytes_, page_bytes());
     const std::size_t least = (std::max)(std::size_t{16} << 20U, size_bytes / 16384U);
-    size_bytes_ = (std::max)(align_up(size_bytes, unit), unit);
-    stripe_bytes_ = files_.size() == 1 ? size_bytes_ : align_up(stripe_bytes == 0 ? least : stripe_bytes, unit);
+    const auto whole = checked_align_up(size_bytes, unit);
+    const auto stripe = checked_align_up(stripe_bytes == 0 ? least : stripe_bytes, unit);
+    if (!whole || !stripe) throw usage_error("a mapped_file was asked for more bytes than 64 bits can count");
+    size_bytes_ = (std::max)(*whole, unit);
+    stripe_bytes_ = files_.size() == 1 ? size_bytes_ : *stripe;
   }
 
   file_range(const file_range&) = delete;
@@ -103,9 +106,14 @@ class file_range {
     if (pointer == MAP_FAILED) throw refused(files_.front(), errno);
     base_ = static_cast<std::byte*>(pointer);
     if (striped) {
-      for_each_piece(0, end_bytes_, [&](std::size_t file, std::size_t at, std::size_t count, std::size_t offset) {
-        map_piece(file, at, count, offset);
-      });
+      try {
+        for_each_piece(0, end_bytes_, [&](std::size_t file, std::size_t at, std::size_t count, std::size_t offset) {
+          map_piece(file, at, count, offset);
+        });
+      } catch (...) {
+        ::munmap(std::exchange(base_, nullptr), mapped_bytes());
+        throw;
+      }
     }
     return base_;
   }

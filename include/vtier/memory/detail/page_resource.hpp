@@ -19,18 +19,12 @@
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
 #include <vtier/memory/budget.hpp>
+#include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/pages.hpp>
 #include <vtier/memory/slab.hpp>
 #include <vtier/topology/numa.hpp>
 
 namespace vtier::detail {
-
-/// Refuses an alignment that no address can have.
-inline void check_alignment(const std::string& name, std::size_t alignment_bytes) {
-  if (!is_power_of_two(alignment_bytes)) {
-    throw usage_error(name + ": an alignment of " + std::to_string(alignment_bytes) + " bytes is not a power of two");
-  }
-}
 
 /// Shared state of a host resource.
 struct page_state {

@@ -71,7 +71,7 @@ class mover : public state<Device> {
     }
     target.begin_fill(b.version());
     ++source.transfers_out;
-    this->flights.emplace(handle->owner, flight<Device>{std::move(handle), &b, from, to, b.version()});
+    this->flights.insert_or_assign(handle->owner, flight<Device>{handle, &b, from, to});
     return false;
   }
 

@@ -60,7 +60,6 @@ struct flight {
   block<typename Device::event>* owner = nullptr;
   std::size_t from = 0;
   std::size_t to = 0;
-  std::uint64_t version = 0;
 };
 
 /// The data of a hierarchy.

@@ -3,8 +3,8 @@
 
 // Reading the kernel's little text files: a line, a number, a list of CPUs, the names in a directory.
 //
-// A file of its own so that each form has one parser, which refuses what it does not know instead of guessing: "-1" in a
-// numa_node file is no number here.
+// A file of its own so that each form has one parser, which refuses what it does not know instead of guessing: "-1" in
+// a numa_node file is no number here.
 
 #include <dirent.h>
 #include <fcntl.h>

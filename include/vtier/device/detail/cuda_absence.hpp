@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Why there is no CUDA device, in words.
+//
+// A file of its own, without CUDA: on most machines that run this, the answer is all of CUDA that they see, and it is
+// tested there.
+
+#include <string>
+
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+
+namespace vtier::detail {
+
+/// What cudaGetDeviceCount has answered.
+struct cuda_answer {
+  int code = 0;             // cudaError_t
+  int device_count = 0;     // as far as code is 0
+  int runtime_version = 0;  // CUDART_VERSION
+  std::string name;         // of the code
+};
+
+/// Whether a device is there: an error that says what is missing and what to do, unless it is.
+///
+/// Errors  device_error with the answer's code; 100 and 101 also where the count says so
+/// Source  CUDA Runtime API, enumeration cudaError
+inline void check_cuda_present(int ordinal, const cuda_answer& answer) {
+  constexpr int invalid_device = 101;
+  constexpr int no_device = 100;
+  constexpr int insufficient_driver = 35;
+  constexpr int stub_library = 34;
+  if (answer.code == 0 && ordinal >= 0 && ordinal < answer.device_count) return;
+  if (answer.code == 0 && answer.device_count > 0) {
+    throw device_error(invalid_device, "no CUDA device " + std::to_string(ordinal) + ": this process sees " +
+                                           std::to_string(answer.device_count) +
+                                           ", numbered from 0 (CUDA_VISIBLE_DEVICES chooses which)");
+  }
+  const int code = answer.code == 0 ? no_device : answer.code;
+  std::string text;
+  if (code == insufficient_driver) {
+    text = "no usable CUDA driver: none is installed, or it is older than this CUDA runtime (" +
+           std::to_string(answer.runtime_version) + "); install or update it";
+  } else if (code == stub_library) {
+    text = "no usable CUDA driver: the libcuda that was found is the toolkit's stub, made for linking only; take its "
+           "folder (stubs) off the library path";
+  } else if (code == no_device) {
+    text = "no CUDA device: the driver works and shows no GPU; look at CUDA_VISIBLE_DEVICES and at the container's "
+           "devices";
+  } else {
+    text = "no CUDA device can be had: cudaGetDeviceCount answered " + answer.name + " (" + std::to_string(code) + ")";
+  }
+  throw device_error(code, text + "; to run without a GPU, use vtier::host::device");
+}
+
+}  // namespace vtier::detail

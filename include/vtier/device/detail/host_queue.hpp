@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The queue of a host stream and the thread that empties it.
+//
+// A file of its own because this is all the concurrency of a host device: what is here runs beside the caller, what is
+// in host.hpp runs in the caller.
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include <pthread.h>
+
+#include <vtier/core/clock.hpp>
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/device/detail/host_memory.hpp>
+
+namespace vtier::host {
+
+/// The most work that one stream holds unstarted; a call that would add more blocks until there is room.
+inline constexpr std::size_t queue_items_max = 65'536;
+
+namespace detail {
+
+// The kinds of work in a queue. None but `call` costs an allocation of its own.
+struct copy_item {
+  void* target;
+  const void* source;
+  std::size_t size_bytes;
+};
+struct fill_item {
+  void* target;
+  std::byte value;
+  std::size_t size_bytes;
+};
+struct record_item {
+  std::shared_ptr<mark> done;
+};
+struct wait_item {
+  std::shared_ptr<mark> before;
+};
+struct call_item {
+  std::function<void()> function;
+  std::shared_ptr<failure> failed;  // made ahead: noting an exception must not need memory
+};
+struct release_item {
+  std::shared_ptr<memory> owner;
+  void* block;
+  std::size_t size_bytes;
+  std::shared_ptr<mark> done;
+};
+using item = std::variant<copy_item, fill_item, record_item, wait_item, call_item, release_item>;
+
+/// A stream's work, first in first out, and the thread that does it.
+class queue {
+ public:
+  /// Starts the thread.
+  [[nodiscard]] static std::shared_ptr<queue> make() {
+    auto made = std::make_shared<queue>();
+    try {
+      made->worker_ = std::thread{[made] { made->work(); }};
+    } catch (const std::system_error& e) {
+      throw device_error(e.code().value(), "no thread for another host stream (" + e.code().message() +
+                                               "); use fewer streams or raise the limit on threads");
+    }
+    return made;
+  }
+
+  /// Adds work; blocks while the queue is full. False where the stream is gone, and with it everything has run.
+  [[nodiscard]] bool push(item next) {
+    std::unique_lock hold{lock_};
+    room_.wait(hold, [&] { return items_.size() < queue_items_max || closed_; });
+    if (closed_) return false;
+    items_.push_back(std::move(next));
+    const bool wake = idle_;
+    hold.unlock();
+    if (wake) ready_.notify_one();
+    return true;
+  }
+
+  /// Does what is left and ends the thread.
+  void close() noexcept {
+    {
+      const std::scoped_lock hold{lock_};
+      stopping_ = true;
+    }
+    ready_.notify_one();
+    if (worker_.get_id() == std::this_thread::get_id()) {
+      worker_.detach();  // a launched function held the stream; the thread ends once the rest is done
+    } else {
+      worker_.join();
+    }
+  }
+
+  /// Blocks until nothing is queued; the way out where there is no memory to queue anything.
+  void settle() noexcept {
+    for (;; std::this_thread::yield()) {
+      const std::scoped_lock hold{lock_};
+      if (items_.empty() && !busy_) return;
+    }
+  }
+
+  /// What a function threw that nobody has been told; only once push() has said that the stream is gone.
+  [[nodiscard]] const std::shared_ptr<failure>& failed() const noexcept { return failed_; }
+
+  /// The time that the thread was blocked by events, the present wait included.
+  [[nodiscard]] std::int64_t waited_ns() const noexcept {
+    const std::int64_t since = waiting_since_ns_.load(std::memory_order_relaxed);
+    const std::int64_t past = waited_ns_.load(std::memory_order_relaxed);
+    return since == 0 ? past : past + (std::max)(std::int64_t{0}, vtier::steady_clock{}.now_ns() - since);
+  }
+
+ private:
+  void work() noexcept {
+    ::pthread_setname_np(::pthread_self(), "vtier-stream");
+    std::unique_lock hold{lock_};
+    for (;;) {
+      busy_ = false;
+      while (items_.empty() && !stopping_) {
+        idle_ = true;
+        ready_.wait(hold);
+      }
+      idle_ = false;
+      if (items_.empty()) break;
+      busy_ = true;
+      {
+        item next = std::move(items_.front());
+        items_.pop_front();
+        const bool was_full = items_.size() + 1 == queue_items_max;
+        hold.unlock();
+        if (was_full) room_.notify_all();
+        std::visit([this](auto& i) { run(i); }, next);
+      }  // what a function held is gone before anything after it runs
+      hold.lock();
+    }
+    closed_ = true;
+    room_.notify_all();
+  }
+
+  void run(const copy_item& i) noexcept { std::memcpy(i.target, i.source, i.size_bytes); }
+  void run(const fill_item& i) noexcept { std::memset(i.target, std::to_integer<int>(i.value), i.size_bytes); }
+  void run(const record_item& i) noexcept { i.done->pass(failed_); }
+  void run(const release_item& i) noexcept { i.owner->deallocate(i.block, i.size_bytes, i.done.get()); }
+  void run(const wait_item& i) noexcept {
+    if (i.before->passed()) return;
+    const std::int64_t since = vtier::steady_clock{}.now_ns();
+    waiting_since_ns_.store(since, std::memory_order_relaxed);
+    i.before->wait();
+    waiting_since_ns_.store(0, std::memory_order_relaxed);
+    waited_ns_.fetch_add(vtier::steady_clock{}.now_ns() - since, std::memory_order_relaxed);
+  }
+  void run(call_item& i) noexcept {
+    try {
+      i.function();
+    } catch (...) {
+      i.failed->cause = std::current_exception();
+      if (failed_ == nullptr || failed_->told) failed_ = i.failed;  // the first is the cause of the others
+    }
+  }
+
+  std::mutex lock_;
+  std::condition_variable ready_;  // for the thread: there is work
+  std::condition_variable room_;   // for callers: there is room
+  std::deque<item> items_;
+  bool idle_ = false;
+  bool busy_ = false;
+  bool stopping_ = false;
+  bool closed_ = false;
+  std::shared_ptr<failure> failed_;  // the thread's own until closed_
+  std::atomic<std::int64_t> waited_ns_{0};
+  std::atomic<std::int64_t> waiting_since_ns_{0};
+  std::thread worker_;
+};
+
+}  // namespace detail
+}  // namespace vtier::host

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Filling tensors with a pattern and comparing them, through leases on a stream of the host device.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <vtier/device/host.hpp>
+
+namespace vtier::test {
+
+/// The byte at a place of a pattern; different seeds differ in every byte position somewhere.
+inline std::uint8_t pattern(std::uint64_t seed, std::size_t at) noexcept {
+  std::uint64_t x = seed * 0x9E3779B97F4A7C15U + at;
+  x ^= x >> 29U;
+  x *= 0xBF58476D1CE4E5B9U;
+  return static_cast<std::uint8_t>(x >> 56U);
+}
+
+/// Writes the pattern of a seed into a tensor of bytes, in stream order.
+template <class Tensor>
+void fill(const host::device& on, const host::stream& stream, Tensor& t, std::uint64_t seed) {
+  auto lease = t.write(stream);
+  on.launch(stream, [p = lease.data(), n = lease.size(), seed] {
+    for (std::size_t i = 0; i < n; ++i) p[i] = pattern(seed, i);
+  });
+}
+
+/// Adds a number to every byte, in stream order.
+template <class Tensor>
+void add(const host::device& on, const host::stream& stream, Tensor& t, std::uint8_t amount) {
+  auto lease = t.read_write(stream);
+  on.launch(stream, [p = lease.data(), n = lease.size(), amount] {
+    for (std::size_t i = 0; i < n; ++i) p[i] = static_cast<std::uint8_t>(p[i] + amount);
+  });
+}
+
+/// Counts the bytes that differ from the pattern plus a number; waits for the stream.
+template <class Tensor>
+std::size_t differences(const host::device& on, const host::stream& stream, const Tensor& t, std::uint64_t seed,
+                        std::uint8_t added = 0) {
+  const auto count = std::make_shared<std::size_t>(0);
+  {
+    auto lease = t.read(stream);
+    on.launch(stream, [p = lease.data(), n = lease.size(), seed, added, count] {
+      for (std::size_t i = 0; i < n; ++i) {
+        if (p[i] != static_cast<std::uint8_t>(pattern(seed, i) + added)) ++*count;
+      }
+    });
+  }
+  on.synchronize(stream);
+  return *count;
+}
+
+}  // namespace vtier::test
