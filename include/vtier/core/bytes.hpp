@@ -103,13 +103,16 @@ consteval std::size_t operator""_TiB(unsigned long long count) {
   const std::size_t shift = 10U * unit;
   std::string text = std::to_string(size_bytes >> shift);
   if (unit > 0) {
-    // Two decimals of the part below the unit; its top ten bits are enough for them.
-    const std::size_t rest = (size_bytes >> (shift - 10U)) & 1023U;
-    const std::size_t hundredths = rest * 100U / 1024U;
-    if (hundredths != 0) {
+    // Digit by digit: ten times the part below the unit always fits in 64 bits.
+    const std::size_t below = (std::size_t{1} << shift) - 1;
+    const std::size_t tenths = (size_bytes & below) * 10U;
+    const std::size_t hundredths = (tenths & below) * 10U;
+    const auto first = static_cast<char>('0' + (tenths >> shift));
+    const auto second = static_cast<char>('0' + (hundredths >> shift));
+    if (first != '0' || second != '0') {
       text += '.';
-      text += static_cast<char>('0' + hundredths / 10U);
-      if (hundredths % 10U != 0) text += static_cast<char>('0' + hundredths % 10U);
+      text += first;
+      if (second != '0') text += second;
     }
   }
   text += ' ';

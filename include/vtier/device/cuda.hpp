@@ -11,17 +11,15 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <cuda_runtime_api.h>
 
-#include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
-#include <vtier/device/detail/cuda_absence.hpp>
+#include <vtier/device/detail/cuda_words.hpp>
+#include <vtier/device/detail/idle_handles.hpp>
 #include <vtier/device/detail/launch_failure.hpp>
 #include <vtier/device/device.hpp>
 
@@ -33,138 +31,67 @@ namespace vtier::cuda {
 
 namespace detail {
 
-using vtier::detail::launch_failures;
-
-/// Takes an error that has been reported off the thread's last error, so that the user's next check does not meet it;
-/// an error of the user's own stays.
-inline void forget(cudaError_t code) noexcept {
-  if (::cudaPeekAtLastError() == code) ::cudaGetLastError();
+/// Takes an error off the thread's last error, so that the user's next check does not meet it; another one stays.
+inline cudaError_t forget(cudaError_t code) noexcept {
+  if (code != cudaSuccess && ::cudaPeekAtLastError() == code) ::cudaGetLastError();
+  return code;
 }
 
-/// Throws what a runtime function has answered, unless that is success.
-inline void check(cudaError_t code, const char* call, int ordinal) {
+/// Calls the runtime with a device as the thread's current one, gives the caller's back, and forgets an error.
+template <class Call>
+cudaError_t ask(int ordinal, Call call) noexcept {
+  int before = ordinal;
+  cudaError_t code = forget(::cudaGetDevice(&before));
+  if (code != cudaSuccess || before == ordinal) return code == cudaSuccess ? forget(call()) : code;
+  code = forget(::cudaSetDevice(ordinal));
+  if (code != cudaSuccess) return code;
+  code = forget(call());
+  forget(::cudaSetDevice(before));
+  return code;
+}
+
+/// Throws what the runtime has answered, unless that is success.
+inline void check(int ordinal, const char* call, cudaError_t code) {
   if (code == cudaSuccess) return;
-  forget(code);
-  throw device_error(static_cast<int>(code), "CUDA device " + std::to_string(ordinal) + ": " + call + " answered " +
-                                                 ::cudaGetErrorName(code) + " (" +
-                                                 std::to_string(static_cast<int>(code)) + "): " +
-                                                 ::cudaGetErrorString(code));
+  throw vtier::detail::cuda_failure(ordinal, call, static_cast<int>(code), ::cudaGetErrorName(code),
+                                    ::cudaGetErrorString(code));
 }
-
-/// Makes a device the thread's current one, and gives the caller's back.
-class current {
- public:
-  explicit current(int ordinal) noexcept {
-    code_ = ::cudaGetDevice(&before_);
-    if (code_ != cudaSuccess || before_ == ordinal) return;
-    code_ = ::cudaSetDevice(ordinal);
-    changed_ = code_ == cudaSuccess;
-  }
-  current(const current&) = delete;
-  current& operator=(const current&) = delete;
-  ~current() {
-    if (changed_) forget(::cudaSetDevice(before_));
-  }
-
-  [[nodiscard]] cudaError_t code() const noexcept { return code_; }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-  cudaError_t code_ = cudaSuccess;
-};
-
-/// The same where a failure is to be thrown.
-class entered : public current {
- public:
-  explicit entered(int ordinal) : current{ordinal} { check(code(), "cudaSetDevice", ordinal); }
-};
 
 /// What the handles of a device share; it outlives them as long as an event is held.
-class shared {
- public:
-  explicit shared(int ordinal) : ordinal_{ordinal} {}
-  shared(const shared&) = delete;
-  shared& operator=(const shared&) = delete;
-  ~shared() {
-    const current here{ordinal_};
-    for (const cudaEvent_t e : idle_) forget(::cudaEventDestroy(e));  // at exit the runtime may be gone: nothing to do
+struct shared {
+  explicit shared(int number) : ordinal{number} {}
+  ~shared() {  // at exit the runtime may be gone and refuse: then the events are gone with it
+    while (const auto e = idle.take()) ask(ordinal, [&] { return ::cudaEventDestroy(*e); });
   }
 
-  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
-
-  /// Needs   the device is current
-  [[nodiscard]] cudaEvent_t take_event() {
-    {
-      const std::scoped_lock hold{lock_};
-      if (!idle_.empty()) {
-        const cudaEvent_t e = idle_.back();
-        idle_.pop_back();
-        return e;
-      }
-    }
-    cudaEvent_t e = nullptr;
-    check(::cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "cudaEventCreateWithFlags", ordinal_);
-    return e;
-  }
-
-  /// Takes an event for reuse, passed or not: a wait has read the recording that it waits for when it was submitted.
-  void give_event(cudaEvent_t e) noexcept {
-    try {
-      const std::scoped_lock hold{lock_};
-      if (idle_.size() < idle_events_max) {
-        idle_.push_back(e);
-        return;
-      }
-    } catch (...) {  // no memory to keep it
-    }
-    const current here{ordinal_};
-    forget(::cudaEventDestroy(e));
-  }
-
+  int ordinal;
   bool has_pools = false;
   std::string name;
   std::string bus_id;
-  // Apart: a host function of CUDA holds it, and must not be the one that lets go of anything of CUDA's.
-  const std::shared_ptr<launch_failures> failed = std::make_shared<launch_failures>();
-
- private:
-  static constexpr std::size_t idle_events_max = 4096;
-
-  int ordinal_;
-  std::mutex lock_;
-  std::vector<cudaEvent_t> idle_;
+  const std::shared_ptr<vtier::detail::launch_failures> failures = std::make_shared<vtier::detail::launch_failures>();
+  vtier::detail::idle_handles<cudaEvent_t> idle;
 };
 
-/// One recording.
+/// One recording's CUDA event, of the idle ones while there are any.
 class recording {
  public:
-  /// Needs   the device is current
-  explicit recording(std::shared_ptr<shared> owner) : owner_{std::move(owner)}, handle_{owner_->take_event()} {}
+  explicit recording(std::shared_ptr<shared> owner) : owner_{std::move(owner)} {
+    handle_ = owner_->idle.take().value_or(nullptr);
+    const auto make = [this] { return ::cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming); };
+    if (handle_ == nullptr) check(owner_->ordinal, "cudaEventCreateWithFlags", ask(owner_->ordinal, make));
+  }
   recording(const recording&) = delete;
   recording& operator=(const recording&) = delete;
-  ~recording() { owner_->give_event(handle_); }
+  /// Passed or not, it may be reused: a wait has read the recording that it waits for when it was submitted.
+  ~recording() {
+    if (!owner_->idle.give(handle_)) ask(owner_->ordinal, [this] { return ::cudaEventDestroy(handle_); });
+  }
 
   [[nodiscard]] cudaEvent_t handle() const noexcept { return handle_; }
 
  private:
   std::shared_ptr<shared> owner_;
-  cudaEvent_t handle_;
-};
-
-/// A function on its way through a stream.
-struct launched {
-  std::function<void()> function;
-  std::shared_ptr<launch_failures> failed;
-
-  static void CUDART_CB run(void* self) noexcept {
-    const std::unique_ptr<launched> owned{static_cast<launched*>(self)};
-    try {
-      owned->function();
-    } catch (...) {
-      owned->failed->keep(std::current_exception());
-    }
-  }
+  cudaEvent_t handle_ = nullptr;
 };
 
 }  // namespace detail
@@ -243,9 +170,8 @@ class stream {
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
   ~stream() {
-    if (handle_ == nullptr) return;
-    const detail::current here{ordinal_};
-    detail::forget(::cudaStreamDestroy(handle_));  // at exit the runtime may be gone, and the stream with it
+    // cudaErrorCudartUnloading at exit: the runtime is gone, and the stream with it.
+    if (handle_ != nullptr) detail::ask(ordinal_, [this] { return ::cudaStreamDestroy(handle_); });
   }
 
   // NOLINTNEXTLINE(google-explicit-constructor): as std::string to std::string_view
@@ -269,8 +195,8 @@ class stream {
 ///         caller's back, and since CUDA 12 that makes a context on it. Threads that only use this device say
 ///         cudaSetDevice(ordinal) once, and nothing is switched at all
 /// Gives   a handle; two of one number are equal
-/// Errors  device_error with the cudaError_t, out_of_memory (the thread's last error is cleared of both). What a launched
-///         function throws is kept, the first of them, and thrown as device_error by the next synchronize() on the device
+/// Errors  device_error with the cudaError_t, out_of_memory; the thread's last error is cleared of both. The first
+///         exception of a launched function is kept and thrown as device_error by the next synchronize() on the device
 /// Threads any
 /// Cost    one runtime call for each member but where it says more; the host blocks as the runtime documents, so copies
 ///         with host memory that is not registered can block
@@ -286,75 +212,65 @@ class device {
   /// Errors  none
   [[nodiscard]] static int count() noexcept {
     int found = 0;
-    const cudaError_t code = ::cudaGetDeviceCount(&found);
-    if (code == cudaSuccess) return found;
-    detail::forget(code);
-    return 0;
+    return detail::forget(::cudaGetDeviceCount(&found)) == cudaSuccess ? found : 0;
   }
 
-  /// Errors  device_error that says what is missing: a driver (35), a real one instead of the toolkit's stub (34), a GPU
-  ///         (100), or a GPU of this number (101)
-  explicit device(int ordinal = 0) : state_{std::make_shared<detail::shared>(ordinal)} {
-    check_present(ordinal);
-    const detail::entered here{ordinal};
+  /// Errors  device_error that says what is missing: a driver (35), a real one instead of the toolkit's stub (34), a
+  ///         GPU (100), or a GPU of this number (101)
+  explicit device(int ordinal = 0) : state_{present(ordinal)} {
     int has_pools = 0;
-    check(::cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal), "cudaDeviceGetAttribute");
+    run("cudaDeviceGetAttribute", [&] {
+      return ::cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal);
+    });
     state_->has_pools = has_pools != 0;
     cudaDeviceProp properties;
-    check(::cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+    run("cudaGetDeviceProperties", [&] { return ::cudaGetDeviceProperties(&properties, ordinal); });
     state_->name = "cuda:" + std::to_string(ordinal) + " " + static_cast<const char*>(properties.name);
     char bus_id[32] = {};
-    check(::cudaDeviceGetPCIBusId(bus_id, static_cast<int>(sizeof bus_id), ordinal), "cudaDeviceGetPCIBusId");
+    run("cudaDeviceGetPCIBusId", [&] {
+      return ::cudaDeviceGetPCIBusId(static_cast<char*>(bus_id), static_cast<int>(sizeof bus_id), ordinal);
+    });
     state_->bus_id = static_cast<const char*>(bus_id);
   }
 
-  [[nodiscard]] int ordinal() const noexcept { return state_->ordinal(); }
+  [[nodiscard]] int ordinal() const noexcept { return state_->ordinal; }
 
   [[nodiscard]] stream make_stream() const {
-    const detail::entered here{ordinal()};
     cudaStream_t made = nullptr;
-    check(::cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    run("cudaStreamCreateWithFlags", [&] { return ::cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking); });
     return stream{made, ordinal()};
   }
 
-  /// Marks this point of the stream, with a CUDA event that was used before where one is idle.
+  /// Marks this point of the stream.
   [[nodiscard]] event record(stream_ref s) const {
-    const detail::entered here{ordinal()};
     const auto made = std::make_shared<const detail::recording>(state_);
-    check(::cudaEventRecord(made->handle(), s), "cudaEventRecord");
+    run("cudaEventRecord", [&] { return ::cudaEventRecord(made->handle(), s); });
     return event{made};
   }
 
   void wait(stream_ref s, const event& e) const {
     if (e.state_ == nullptr) return;
-    const detail::entered here{ordinal()};
-    check(::cudaStreamWaitEvent(s, e.state_->handle(), 0), "cudaStreamWaitEvent");
+    run("cudaStreamWaitEvent", [&] { return ::cudaStreamWaitEvent(s, e.state_->handle(), 0); });
   }
 
   /// Errors  device_error where earlier work has failed
   [[nodiscard]] bool passed(const event& e) const {
     if (e.state_ == nullptr) return true;
-    const detail::entered here{ordinal()};
-    const cudaError_t code = ::cudaEventQuery(e.state_->handle());
-    if (code == cudaErrorNotReady) {
-      detail::forget(code);  // an answer, not an error
-      return false;
-    }
-    check(code, "cudaEventQuery");
+    const cudaError_t code = detail::ask(ordinal(), [&] { return ::cudaEventQuery(e.state_->handle()); });
+    if (code == cudaErrorNotReady) return false;
+    detail::check(ordinal(), "cudaEventQuery", code);
     return true;
   }
 
   void synchronize(const event& e) const {
     if (e.state_ == nullptr) return;
-    const detail::entered here{ordinal()};
-    check(::cudaEventSynchronize(e.state_->handle()), "cudaEventSynchronize");
-    state_->failed->tell(name());
+    run("cudaEventSynchronize", [&] { return ::cudaEventSynchronize(e.state_->handle()); });
+    state_->failures->tell(name());
   }
 
   void synchronize(stream_ref s) const {
-    const detail::entered here{ordinal()};
-    check(::cudaStreamSynchronize(s), "cudaStreamSynchronize");
-    state_->failed->tell(name());
+    run("cudaStreamSynchronize", [&] { return ::cudaStreamSynchronize(s); });
+    state_->failures->tell(name());
   }
 
   /// Copies in stream order.
@@ -368,49 +284,40 @@ class device {
       case copy_direction::device_to_host: kind = cudaMemcpyDeviceToHost; break;
       case copy_direction::device_to_device: kind = cudaMemcpyDeviceToDevice; break;
       case copy_direction::host_to_host:
-        launch(s, [target, source, size_bytes] { std::memcpy(target, source, size_bytes); });
-        return;
+        return launch(s, [target, source, size_bytes] { std::memcpy(target, source, size_bytes); });
     }
-    const detail::entered here{ordinal()};
-    check(::cudaMemcpyAsync(target, source, size_bytes, kind, s), "cudaMemcpyAsync");
+    run("cudaMemcpyAsync", [&] { return ::cudaMemcpyAsync(target, source, size_bytes, kind, s); });
   }
 
   void fill(stream_ref s, void* target, std::byte value, std::size_t size_bytes) const {
     if (size_bytes == 0) return;
-    const detail::entered here{ordinal()};
-    check(::cudaMemsetAsync(target, std::to_integer<int>(value), size_bytes, s), "cudaMemsetAsync");
+    run("cudaMemsetAsync", [&] { return ::cudaMemsetAsync(target, std::to_integer<int>(value), size_bytes, s); });
   }
 
   /// Runs a function in stream order, on a thread of the runtime; work after it runs even if it throws. After an error
   /// of the device it does not run, and is not destroyed either.
   void launch(stream_ref s, std::function<void()> function) const {
+    using vtier::detail::launched_function;
     if (function == nullptr) throw usage_error(name() + ": launch needs a function, this one is empty");
-    const detail::entered here{ordinal()};
-    auto call = std::make_unique<detail::launched>(detail::launched{std::move(function), state_->failed});
-    check(::cudaLaunchHostFunc(s, &detail::launched::run, call.get()), "cudaLaunchHostFunc");
-    static_cast<void>(call.release());  // the function is its own from here on
+    auto call = std::make_unique<launched_function>(launched_function{std::move(function), state_->failures});
+    run("cudaLaunchHostFunc", [&] { return ::cudaLaunchHostFunc(s, &launched_function::run, call.get()); });
+    static_cast<void>(call.release());  // it destroys itself, perhaps it has by now
   }
 
   [[nodiscard]] void* allocate(std::size_t size_bytes) const {
-    if (size_bytes == 0) return nullptr;
-    const detail::entered here{ordinal()};
     void* block = nullptr;
-    check_room(::cudaMalloc(&block, size_bytes), "cudaMalloc", size_bytes);
+    if (size_bytes != 0) take(size_bytes, "cudaMalloc", [&] { return ::cudaMalloc(&block, size_bytes); });
     return block;
   }
-
   void deallocate(void* block, std::size_t) const noexcept {
-    if (block == nullptr) return;
-    const detail::current here{ordinal()};
-    detail::forget(::cudaFree(block));
+    if (block != nullptr) detail::ask(ordinal(), [&] { return ::cudaFree(block); });
   }
 
   /// Gives device memory for work of the stream from now on; blocks on a device without memory pools.
   [[nodiscard]] void* allocate(stream_ref s, std::size_t size_bytes) const {
     if (!state_->has_pools || size_bytes == 0) return allocate(size_bytes);
-    const detail::entered here{ordinal()};
     void* block = nullptr;
-    check_room(::cudaMallocAsync(&block, size_bytes, s), "cudaMallocAsync", size_bytes);
+    take(size_bytes, "cudaMallocAsync", [&] { return ::cudaMallocAsync(&block, size_bytes, s); });
     return block;
   }
 
@@ -418,91 +325,72 @@ class device {
   /// that was not allocated in a stream.
   void deallocate(stream_ref s, void* block, std::size_t size_bytes) const noexcept {
     if (block == nullptr) return;
-    const detail::current here{ordinal()};
-    if (state_->has_pools) {
-      const cudaError_t code = ::cudaFreeAsync(block, s);
-      if (code == cudaSuccess) return;
-      detail::forget(code);
-    }
-    detail::forget(::cudaStreamSynchronize(s));
+    if (state_->has_pools && detail::ask(ordinal(), [&] { return ::cudaFreeAsync(block, s); }) == cudaSuccess) return;
+    detail::ask(ordinal(), [&] { return ::cudaStreamSynchronize(s); });
     deallocate(block, size_bytes);
   }
 
   /// Page-locks host memory and makes it known to every device; false where the runtime refuses, as for memory that is
   /// registered already, for some mappings of files and beyond the locked-memory limit.
-  [[nodiscard]] bool register_host(void* block, std::size_t size_bytes) const {
-    const detail::entered here{ordinal()};
-    const cudaError_t code = ::cudaHostRegister(block, size_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    detail::forget(code);
-    return code == cudaSuccess;
+  [[nodiscard]] bool register_host(void* block, std::size_t size_bytes) const noexcept {
+    constexpr unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+    return detail::ask(ordinal(), [&] { return ::cudaHostRegister(block, size_bytes, flags); }) == cudaSuccess;
   }
-
   void unregister_host(void* block) const noexcept {
-    const detail::current here{ordinal()};
-    detail::forget(::cudaHostUnregister(block));
+    detail::ask(ordinal(), [&] { return ::cudaHostUnregister(block); });
   }
 
   /// Gives page-locked host memory that every device can copy from; takes milliseconds.
   [[nodiscard]] void* allocate_host(std::size_t size_bytes) const {
-    if (size_bytes == 0) return nullptr;
-    const detail::entered here{ordinal()};
     void* block = nullptr;
-    const cudaError_t code = ::cudaHostAlloc(&block, size_bytes, cudaHostAllocPortable);
-    if (code == cudaErrorMemoryAllocation) {
-      detail::forget(code);
-      throw out_of_memory(name() + " host memory", size_bytes, 0,
-                          name() + ": cudaHostAlloc gives no " + format_bytes(size_bytes) +
-                              " of page-locked memory; ask for less, or lock fewer pages elsewhere");
-    }
-    check(code, "cudaHostAlloc");
+    if (size_bytes == 0) return block;
+    const cudaError_t code =
+        detail::ask(ordinal(), [&] { return ::cudaHostAlloc(&block, size_bytes, cudaHostAllocPortable); });
+    if (code == cudaErrorMemoryAllocation) throw vtier::detail::cuda_no_host_room(name(), size_bytes);
+    detail::check(ordinal(), "cudaHostAlloc", code);
     return block;
   }
-
   void deallocate_host(void* block, std::size_t) const noexcept {
-    if (block == nullptr) return;
-    const detail::current here{ordinal()};
-    detail::forget(::cudaFreeHost(block));
+    if (block != nullptr) detail::ask(ordinal(), [&] { return ::cudaFreeHost(block); });
   }
 
   /// What the GPU has free, other processes counted.
   [[nodiscard]] device_memory memory() const {
-    const detail::entered here{ordinal()};
     device_memory now;
-    check(::cudaMemGetInfo(&now.free_bytes, &now.total_bytes), "cudaMemGetInfo");
+    run("cudaMemGetInfo", [&] { return ::cudaMemGetInfo(&now.free_bytes, &now.total_bytes); });
     return now;
   }
 
   /// Number and model: "cuda:0 NVIDIA H200".
   [[nodiscard]] std::string name() const { return state_->name; }
-
-  /// As cudaDeviceGetPCIBusId writes it: "00000000:3B:00.0" or "0000:3B:00.0".
+  /// As cudaDeviceGetPCIBusId writes it: domain, bus, device and function in hexadecimal, "0000:3B:00.0".
   [[nodiscard]] std::string bus_id() const { return state_->bus_id; }
 
   friend bool operator==(const device& a, const device& b) noexcept { return a.ordinal() == b.ordinal(); }
 
  private:
-  void check(cudaError_t code, const char* call) const { detail::check(code, call, ordinal()); }
-
-  void check_room(cudaError_t code, const char* call, std::size_t size_bytes) const {
-    if (code != cudaErrorMemoryAllocation) return check(code, call);
-    detail::forget(code);
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    detail::forget(::cudaMemGetInfo(&free_bytes, &total_bytes));
-    throw out_of_memory(name(), size_bytes, free_bytes,
-                        name() + ": " + call + " gives no " + format_bytes(size_bytes) + ", free " +
-                            format_bytes(free_bytes) + " of " + format_bytes(total_bytes) +
-                            "; lower the budget of the tier, or free what else uses this GPU");
+  template <class Call>
+  void run(const char* name, Call call) const {
+    detail::check(ordinal(), name, detail::ask(ordinal(), call));
   }
 
-  static void check_present(int ordinal) {
+  template <class Call>
+  void take(std::size_t size_bytes, const char* name, Call call) const {
+    const cudaError_t code = detail::ask(ordinal(), call);
+    if (code != cudaErrorMemoryAllocation) return detail::check(ordinal(), name, code);
+    device_memory now;
+    detail::ask(ordinal(), [&] { return ::cudaMemGetInfo(&now.free_bytes, &now.total_bytes); });
+    throw vtier::detail::cuda_no_room(state_->name, name, size_bytes, now);
+  }
+
+  static std::shared_ptr<detail::shared> present(int ordinal) {
     vtier::detail::cuda_answer answer;
-    const cudaError_t code = ::cudaGetDeviceCount(&answer.device_count);
-    detail::forget(code);
+    const cudaError_t code = detail::forget(::cudaGetDeviceCount(&answer.device_count));
     answer.code = static_cast<int>(code);
     answer.runtime_version = CUDART_VERSION;
     answer.name = ::cudaGetErrorName(code);
     vtier::detail::check_cuda_present(ordinal, answer);
+    return std::make_shared<detail::shared>(ordinal);
   }
 
   std::shared_ptr<detail::shared> state_;

@@ -59,8 +59,8 @@ class stream_ref {
 /// A queue of work and the thread that does it.
 ///
 /// Needs   nobody feeds it while it is destroyed
-/// Gives   the destructor blocks until everything submitted has run; it needs no device handle to be left. An error that
-///         no synchronize() has told by then is with the events recorded after it
+/// Gives   the destructor blocks until everything submitted has run; it needs no device handle to be left. An error
+///         that no synchronize() has told by then is with the events recorded after it
 /// Threads any; moving and destroying it one at a time
 class stream {
  public:

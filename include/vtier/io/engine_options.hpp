@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The limits of a file engine.
+// Which file engine, and its limits.
 //
-// One struct for all of them, so that a caller can write its limits down before it is known which engine the machine
+// One struct for all engines, so that a caller can write its limits down before it is known which engine the machine
 // allows.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 
 namespace vtier::io {
+
+/// Which engine to make: `automatic` is io_uring where it works, else threads.
+enum class engine_kind : std::uint8_t { automatic, uring, threads };
 
 /// How much a file engine does at once.
 ///

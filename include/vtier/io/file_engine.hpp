@@ -44,9 +44,11 @@ struct file_completion {
 ///
 /// Gives   try_submit(request): false where depth_max() requests are in flight or the kernel takes no more just now;
 ///         nothing has happened then. reap(completions): fills from the front, gives how many, never blocks. wait(ns):
-///         blocks until a completion can be reaped or the time has passed; EINTR is not an error.
-///         register_buffers(spans): tells the engine which memory requests will use; false where it cannot use that,
-///         which is never an error.
+///         blocks until a completion can be reaped or the time has passed, and returns at once where nothing is in
+///         flight; EINTR is not an error. in_flight() counts what was accepted and not yet reaped.
+///         register_buffers(spans): tells the engine which memory requests will use, in place of what it was told
+///         before; false where it cannot use that, which is never an error. The destructor returns when no memory of
+///         a request is touched any more.
 /// Errors  io_error from the constructor, and from try_submit where the engine itself is broken; what happens to a
 ///         request is in its completion
 /// Threads one at a time

@@ -41,8 +41,8 @@ struct mapped_file_options {
 
 /// Memory in unnamed files in one or several directories.
 ///
-/// Needs   directories that exist, are writable, and are not links
 /// Units   bytes; whole pages, or the file system's blocks where these are larger, are charged to the budget
+/// Needs   directories that exist, are writable, and are not links
 /// Gives   a resource whose pointers host code may touch; deallocated space goes back to the file system
 /// Errors  io_error from the constructor for a directory that cannot be used; out_of_memory from the budget, io_error
 ///         (ENOSPC) from a full disk: never a signal at the first store

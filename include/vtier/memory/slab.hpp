@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,7 @@ struct slab_properties {
   bool registered = false;                  // page-locked by the device's runtime already
   int engine_kind = 0;                      // which file engine the maker asked for (io::engine_kind)
   std::size_t queue_depth_max = 0;          // 0: the engine's default
+  std::optional<unsigned> node;             // the NUMA node that the bytes are bound to
   std::string place;                        // a directory, a node: for messages
 };
 

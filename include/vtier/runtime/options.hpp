@@ -30,7 +30,8 @@ struct options {
   double clean_share = 0.25;
   /// Whether a thread of the hierarchy's own moves things between calls. Without it they move during calls only.
   bool progress_thread = true;
-  /// Where that thread runs: CPU numbers of the system; empty: wherever the system likes.
+  /// Where that thread runs: CPU numbers of the system; empty: on the CPUs of the NUMA node that the first tier in host
+  /// memory is bound to, or anywhere where it is bound to none.
   std::vector<unsigned> progress_cpus;
   /// In which tiers tensors may live, by role.
   placement place;

@@ -41,6 +41,12 @@ class progress {
     thread_.join();
   }
 
+  /// The CPUs that the thread was to run on and, read back, does run on; empty while unbound.
+  [[nodiscard]] std::vector<unsigned> bound() const {
+    const std::scoped_lock hold{lock_};
+    return bound_;
+  }
+
   /// Says that there is something to do.
   void wake() noexcept {
     {
@@ -52,8 +58,15 @@ class progress {
 
  private:
   void run(const std::vector<unsigned>& cpus, notes& remarks) {
-    if (!cpus.empty() && !bind_this_thread(cpus)) {
-      remarks.say("the progress thread runs unbound: none of the CPUs it was to run on is allowed for this process");
+    if (!cpus.empty()) {
+      const bool taken = bind_this_thread(cpus);
+      auto now = bound_cpus();
+      if (taken && !now.empty() && common_cpus(now, cpus) == now) {
+        const std::scoped_lock hold{lock_};
+        bound_ = std::move(now);
+      } else {
+        remarks.say("the progress thread runs unbound: none of the CPUs it was to run on is allowed for this process");
+      }
     }
     for (;;) {
       const progress_state state = work_();
@@ -70,10 +83,11 @@ class progress {
     }
   }
 
-  std::mutex lock_;
+  mutable std::mutex lock_;
   std::condition_variable changed_;
   bool stop_ = false;
   bool awake_ = false;
+  std::vector<unsigned> bound_;
   std::function<progress_state()> work_;
   std::thread thread_;
 };

@@ -60,6 +60,7 @@ struct statistics {
   std::int64_t blocked_ns = 0;            // host time spent waiting in leases, all causes
   std::int64_t blocked_fetch_ns = 0;      // for bytes on their way from files
   std::int64_t blocked_room_ns = 0;       // for room that a write to files had to make
+  std::vector<unsigned> progress_cpus;    // that the progress thread is bound to, read back; empty: anywhere
   std::vector<std::string> notes;         // what the hierarchy does without on this machine
   std::vector<std::string> errors;        // what could not be thrown
 };

@@ -243,6 +243,16 @@ inline void collect_drives(std::vector<drive>& result, const machine_parts& part
   return parts;
 }
 
+/// The CPUs that threads working on a node's memory run on: its own, or the nearest ones where it has none.
+///
+/// Gives   empty where the kernel shows no such node
+/// Threads any
+[[nodiscard]] inline std::vector<unsigned> cpus_of_memory(unsigned os_index, const system_roots& roots = {}) {
+  machine_parts parts;
+  detail::read_nodes(parts, roots);
+  return cpus_for_node(parts, os_index);
+}
+
 /// The drives behind a block device: itself, the drive of a partition, all drives below a volume or an array.
 ///
 /// Gives   none where the kernel does not know the device

@@ -7,6 +7,8 @@
 // thread where nobody catches.
 
 #include <exception>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -54,6 +56,24 @@ class launch_failures {
  private:
   std::mutex lock_;
   std::exception_ptr first_;
+};
+
+/// A function on its way through a queue that knows C functions only.
+struct launched_function {
+  std::function<void()> function;
+  std::shared_ptr<launch_failures> failures;  // not the device: its last handle must not end on the queue's thread
+
+  /// Runs and destroys it; an exception is kept.
+  ///
+  /// Needs   self from new, given up by the caller
+  static void run(void* self) noexcept {
+    const std::unique_ptr<launched_function> owned{static_cast<launched_function*>(self)};
+    try {
+      owned->function();
+    } catch (...) {
+      owned->failures->keep(std::current_exception());
+    }
+  }
 };
 
 }  // namespace vtier::detail

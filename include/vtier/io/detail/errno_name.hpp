@@ -66,7 +66,7 @@ namespace vtier::io::detail {
 ///
 /// Threads any
 /// Cost    one string
-[[nodiscard]] inline std::string quoted(std::string_view path) {
+[[nodiscard]] inline std::string path_text(std::string_view path) {
   constexpr std::size_t characters_max = 256;
   std::string text = "'";
   if (path.size() <= characters_max) {

@@ -73,7 +73,7 @@ struct posix_system {
   [[nodiscard]] std::optional<std::size_t> free_bytes(int file) const noexcept {
     struct ::statvfs about {};
     if (::fstatvfs(file, &about) != 0) return std::nullopt;
-    return static_cast<std::size_t>(about.f_bavail) * static_cast<std::size_t>(about.f_frsize);
+    return std::size_t{about.f_bavail} * std::size_t{about.f_frsize};
   }
   /// RLIMIT_FSIZE, in bytes: growing a file beyond it is a signal, not an error.
   [[nodiscard]] std::size_t file_bytes_max() const noexcept {
@@ -81,7 +81,7 @@ struct posix_system {
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
       return (std::numeric_limits<std::size_t>::max)();
     }
-    return static_cast<std::size_t>(limit.rlim_cur);
+    return std::size_t{limit.rlim_cur};
   }
   /// Fills `bits` with numbers that nobody can guess.
   [[nodiscard]] int random(std::uint64_t& bits) const noexcept {
@@ -93,7 +93,7 @@ struct posix_system {
  private:
   template <class Number>
   [[nodiscard]] static Number result(Number returned) noexcept {
-    return returned < 0 ? static_cast<Number>(-errno) : returned;
+    return returned < 0 ? Number{-errno} : returned;
   }
 };
 

@@ -136,6 +136,7 @@ class page_resource {
     properties.kind = memory_kind::host;
     properties.size_bytes = size;
     properties.registered = static_cast<bool>(state_->device_allocate);
+    properties.node = node;
     properties.place = node ? "NUMA node " + std::to_string(*node) : "no particular NUMA node";
     return {std::move(properties), std::move(backing)};
   }

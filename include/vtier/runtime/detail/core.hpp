@@ -29,6 +29,7 @@
 #include <vtier/runtime/detail/inspect.hpp>
 #include <vtier/runtime/prefetch_queue.hpp>
 #include <vtier/runtime/progress.hpp>
+#include <vtier/topology/sysfs.hpp>
 
 namespace vtier::detail {
 
@@ -57,7 +58,12 @@ class core {
   /// Starts the thread that moves things between calls.
   void start_progress() {
     if (!state_.limits.progress_thread) return;
-    thread_ = std::make_unique<progress>([this] { return work(); }, state_.limits.progress_cpus, state_.remarks);
+    std::vector<unsigned> cpus = state_.limits.progress_cpus;
+    for (const auto& t : state_.tiers) {
+      const auto& p = t.memory.properties();
+      if (cpus.empty() && p.kind == memory_kind::host && p.node) cpus = cpus_of_memory(*p.node);
+    }
+    thread_ = std::make_unique<progress>([this] { return work(); }, std::move(cpus), state_.remarks);
   }
 
   /// Stops it; from here on things move during calls only.
@@ -168,7 +174,9 @@ class core {
 
   [[nodiscard]] statistics count() {
     const std::scoped_lock hold{state_.lock};
-    return count_of<Device>(state_);
+    statistics result = count_of<Device>(state_);
+    if (thread_) result.progress_cpus = thread_->bound();
+    return result;
   }
 
   [[nodiscard]] std::vector<std::string> broken_rules() {

@@ -57,35 +57,33 @@ class ledger : public evictor<Device, Eviction> {
     return checked_align_up(size_bytes, granule).value_or(size_bytes);
   }
 
-  // Makes sure before a tensor exists that there will be a place for it.
+  // Makes sure before a tensor exists that there will be a place for it. Where a tier is in files, space for all that
+  // the others may not be able to hold is reserved now: places are pieces of address space, so each tier is counted in
+  // wholes of the largest tensor, and one more of these belongs to it, because one leaves before another comes.
   void promise(std::size_t size_bytes, const placement_rule& rule) {
     const std::size_t need = rounded(size_bytes);
     const auto capacities = this->capacities();
+    const std::size_t largest = (std::max)(this->largest_bytes, need);
     std::size_t total = 0;
     std::size_t upper = 0;
-    std::size_t committed = 0;
     std::size_t largest_capacity = 0;
     std::size_t lazy = this->tiers.size();
     for (std::size_t i = 0; i < capacities.size(); ++i) {
       total = checked_add(total, capacities[i]).value_or((std::numeric_limits<std::size_t>::max)());
       if (rule.allows(i)) largest_capacity = (std::max)(largest_capacity, capacities[i]);
       if (this->tiers[i].memory.properties().lazy) {
-        committed += this->tiers[i].map.capacity_bytes();
         lazy = i;
       } else {
-        upper += capacities[i];
+        upper += capacities[i] / largest * largest;
       }
     }
     const auto promised = checked_add(this->promised_bytes, need);
     if (size_bytes > largest_capacity || !promised || *promised > total) throw refused(size_bytes, total, capacities);
-    const std::size_t largest = (std::max)(this->largest_bytes, need);
-    // Room to exchange two tensors belongs to it: one leaves before the other comes.
-    const std::size_t wanted = *promised + largest > upper ? *promised + largest - upper : 0;
-    if (lazy < this->tiers.size() && wanted > committed) {
-      const std::size_t least = *promised > upper ? *promised - upper : 0;
-      const std::size_t growth_max = this->tiers[lazy].budget_bytes() - this->tiers[lazy].map.capacity_bytes();
-      const std::size_t more = (std::min)(wanted - committed, growth_max);
-      if (more > 0 && !this->grow(lazy, more) && least + largest > committed) throw refused(size_bytes, total, capacities);
+    if (lazy < this->tiers.size()) {
+      const std::size_t below = *promised > upper ? *promised - upper : 0;
+      const std::size_t wanted = below + (below > 0 || upper - *promised < largest ? largest : 0);
+      const std::size_t committed = this->tiers[lazy].map.capacity_bytes();
+      if (wanted > committed && !this->grow(lazy, wanted - committed)) throw refused(size_bytes, total, capacities);
     }
     this->promised_bytes = *promised;
     this->largest_bytes = largest;

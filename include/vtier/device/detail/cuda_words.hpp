@@ -1,17 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Why there is no CUDA device, in words.
+// What the CUDA device says when something is wrong.
 //
-// A file of its own, without CUDA: on most machines that run this, the answer is all of CUDA that they see, and it is
-// tested there.
+// A file of its own, without CUDA: on most machines that run this, these words are all of CUDA that they see, and they
+// are tested there.
 
+#include <cstddef>
 #include <string>
 
+#include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/device/device.hpp>
 
 namespace vtier::detail {
+
+/// A runtime call has failed.
+[[nodiscard]] inline device_error cuda_failure(int ordinal, const std::string& call, int code, const std::string& name,
+                                               const std::string& meaning) {
+  return {code, "CUDA device " + std::to_string(ordinal) + ": " + call + " answered " + name + " (" +
+                    std::to_string(code) + "): " + meaning};
+}
+
+/// The GPU has no room.
+[[nodiscard]] inline out_of_memory cuda_no_room(const std::string& device, const std::string& call,
+                                                std::size_t size_bytes, const device_memory& now) {
+  return {device, size_bytes, now.free_bytes,
+          device + ": " + call + " gives no " + format_bytes(size_bytes) + ", free " + format_bytes(now.free_bytes) +
+              " of " + format_bytes(now.total_bytes) +
+              "; lower the budget of the tier, or free what else uses this GPU"};
+}
+
+/// The system has no more memory to lock for a GPU.
+[[nodiscard]] inline out_of_memory cuda_no_host_room(const std::string& device, std::size_t size_bytes) {
+  return {"host memory of " + device, size_bytes, 0,
+          device + ": cudaHostAlloc gives no " + format_bytes(size_bytes) +
+              " of page-locked host memory; ask for less, or lock fewer pages elsewhere"};
+}
 
 /// What cudaGetDeviceCount has answered.
 struct cuda_answer {

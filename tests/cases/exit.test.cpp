@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// However a process ends, it ends cleanly and leaves nothing behind (VO-D08, VO-B08). Each way is a run of this very
+// program, which is started again with the hidden test case below.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <vtier/device/host.hpp>
+#include <vtier/memory/hbm.hpp>
+#include <vtier/memory/mapped_file.hpp>
+#include <vtier/memory/pinned.hpp>
+#include <vtier/runtime/hierarchy.hpp>
+
+#include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/tensors.hpp"
+
+namespace {
+
+using namespace vtier::literals;
+using vtier::role;
+
+/// A hierarchy with traffic to its files under way.
+struct world {
+  explicit world(const std::string& directory)
+      : mem{vtier::hbm{gpu, {.budget = 1_MiB}}, vtier::pinned{{.budget = 1_MiB}},
+            vtier::mapped_file{directory, {.budget = 32_MiB}}},
+        stream{gpu.make_stream()} {
+    for (std::size_t i = 0; i < 20; ++i) {
+      tensors.push_back(mem.make_tensor<std::uint8_t>({300'000}, role::parameter));
+      vtier::test::fill(gpu, stream, tensors.back(), i);
+    }
+    for (auto& t : tensors) mem.prefetch(t);
+  }
+  vtier::host::device gpu;
+  vtier::hierarchy<vtier::host::device> mem;
+  vtier::host::stream stream;
+  std::vector<vtier::hierarchy<vtier::host::device>::tensor<std::uint8_t>> tensors;
+};
+
+struct result {
+  int status = 0;
+  std::string errors;  // what the child wrote to stderr
+};
+
+result run_again(const std::string& mode, const std::string& directory) {
+  int ends[2] = {-1, -1};
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[0]);
+    ::setenv("VTIER_EXIT_MODE", mode.c_str(), 1);
+    ::setenv("VTIER_EXIT_DIRECTORY", directory.c_str(), 1);
+    ::execl("/proc/self/exe", "exit", "a process that ends", "-o", "/dev/null", nullptr);
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  result r;
+  char buffer[512];
+  for (ssize_t n = 0; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) r.errors.append(buffer, static_cast<std::size_t>(n));
+  ::close(ends[0]);
+  REQUIRE(::waitpid(child, &r.status, 0) == child);
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a process that ends", "[.]") {
+  const char* const mode_text = std::getenv("VTIER_EXIT_MODE");
+  const char* const directory = std::getenv("VTIER_EXIT_DIRECTORY");
+  if (mode_text == nullptr || directory == nullptr) return;
+  const std::string mode = mode_text;
+  if (mode == "static") {
+    static world w{directory};
+    std::exit(0);
+  } else if (mode == "thread_local lease") {
+    static world w{directory};
+    thread_local auto lease = w.tensors[3].read(w.stream);
+    std::exit(lease.size() == 300'000 ? 0 : 1);
+  } else if (mode == "second thread") {
+    static world w{directory};
+    std::thread{[] { std::exit(0); }}.detach();
+    for (;;) ::pause();
+  } else if (mode == "quick_exit") {
+    static world w{directory};
+    std::quick_exit(0);
+  } else if (mode == "scope") {
+    world w{directory};
+  } else if (mode == "killed") {
+    world w{directory};
+    ::raise(SIGKILL);
+  } else if (mode == "terminated") {
+    world w{directory};
+    ::signal(SIGTERM, SIG_DFL);
+    ::raise(SIGTERM);
+  } else if (mode == "aborted") {
+    world w{directory};
+    ::signal(SIGABRT, SIG_DFL);
+    std::abort();
+  } else {
+    std::exit(2);
+  }
+}
+
+TEST_CASE("every clean way out ends with 0, silently, and leaves no file") {
+  vtier::test::scratch_directory directory;
+  for (const char* mode : {"static", "thread_local lease", "second thread", "quick_exit", "scope"}) {
+    for (int i = 0; i < 20; ++i) {
+      CAPTURE(mode, i);
+      const result r = run_again(mode, directory.path());
+      CAPTURE(r.errors);
+      REQUIRE(WIFEXITED(r.status));
+      REQUIRE(WEXITSTATUS(r.status) == 0);
+      REQUIRE(r.errors.empty());
+      REQUIRE(directory.empty());
+    }
+  }
+}
+
+TEST_CASE("a process that is killed leaves no file and no space taken") {
+  vtier::test::scratch_directory directory;
+  for (const char* mode : {"killed", "terminated", "aborted"}) {
+    for (int i = 0; i < 10; ++i) {
+      CAPTURE(mode, i);
+      const result r = run_again(mode, directory.path());
+      REQUIRE(WIFSIGNALED(r.status));
+      REQUIRE(directory.empty());
+    }
+  }
+  world again{directory.path()};  // and the next run needs no clean-up
+  CHECK(vtier::test::differences(again.gpu, again.stream, again.tensors[5], 5) == 0);
+}
