@@ -61,14 +61,6 @@ class results {
     std::vector<double> limit_gbps;
     std::vector<double> vtier_gbps;
     std::vector<double> shares;
-    const auto run = [](const side& one) {
-      one.before();
-      const std::int64_t began = clock_.now_ns();
-      one.timed();
-      const std::int64_t took = clock_.now_ns() - began;
-      one.after();
-      return static_cast<double>(took > 0 ? took : 1);
-    };
     run(limit);
     run(ours);
     bool limit_first = true;
@@ -90,17 +82,14 @@ class results {
     rows.push_back(std::move(made));
   }
 
-  /// Times something that happens `count` times in each round.
+  /// Times something that happens `count` times in each round; one round more runs beforehand.
   void time(benchmark::State& state, const std::string& what, std::size_t count, const side& ours) {
     std::vector<double> each_ns;
+    run(ours);
     for (auto _ : state) {
-      ours.before();
-      const std::int64_t began = clock_.now_ns();
-      ours.timed();
-      const std::int64_t took = clock_.now_ns() - began;
-      ours.after();
-      each_ns.push_back(static_cast<double>(took) / static_cast<double>(count));
-      state.SetIterationTime(static_cast<double>(took) * 1e-9);
+      const double took_ns = run(ours);
+      each_ns.push_back(took_ns / static_cast<double>(count));
+      state.SetIterationTime(took_ns * 1e-9);
     }
     time_row made{what, spread_of(each_ns), each_ns.size()};
     state.counters["ns"] = made.ns.median;
@@ -153,7 +142,16 @@ class results {
   std::vector<std::string> failures;
 
  private:
-  static constexpr steady_clock clock_{};
+  // Units   ns
+  static double run(const side& one) {
+    const steady_clock clock;
+    one.before();
+    const std::int64_t began = clock.now_ns();
+    one.timed();
+    const std::int64_t took = clock.now_ns() - began;
+    one.after();
+    return static_cast<double>(took > 0 ? took : 1);
+  }
 };
 
 /// Prints each row as soon as it is there.

@@ -12,25 +12,25 @@
 
 namespace {
 
-struct log {
+struct journal {
   std::vector<std::size_t> commits;
   int deaths = 0;
 };
 
 class told_backing final : public vtier::detail::slab_backing {
  public:
-  explicit told_backing(log& to) : log_{to} {}
+  explicit told_backing(journal& to) : log_{to} {}
   ~told_backing() override { ++log_.deaths; }
   std::byte* base() override { return bytes_; }
   void commit(std::size_t end_bytes) override { log_.commits.push_back(end_bytes); }
   vtier::file_place locate(std::size_t offset_bytes) const override { return {7, offset_bytes + 1, 10}; }
 
  private:
-  log& log_;
+  journal& log_;
   std::byte bytes_[64]{};
 };
 
-vtier::slab make(log& to) {
+vtier::slab make(journal& to) {
   vtier::slab_properties properties;
   properties.name = "told";
   properties.kind = vtier::memory_kind::file;
@@ -43,7 +43,7 @@ static_assert(!std::is_copy_constructible_v<vtier::slab> && std::is_nothrow_move
 }  // namespace
 
 TEST_CASE("a slab says what it is and passes questions on", "[memory][slab]") {
-  log told;
+  journal told;
   auto slab = make(told);
   CHECK(slab.properties().name == "told");
   CHECK(slab.kind() == vtier::memory_kind::file);
@@ -59,7 +59,7 @@ TEST_CASE("a slab says what it is and passes questions on", "[memory][slab]") {
 }
 
 TEST_CASE("the range is given back once, by the last owner", "[memory][slab]") {
-  log told;
+  journal told;
   {
     auto first = make(told);
     const std::byte* const base = first.base();
@@ -71,7 +71,7 @@ TEST_CASE("the range is given back once, by the last owner", "[memory][slab]") {
 }
 
 TEST_CASE("committing more than there is is a programmer's error", "[memory][slab]") {
-  log told;
+  journal told;
   auto slab = make(told);
   CHECK(vtier::test::in_child([&] { slab.commit(65); }).asserted("more was to be committed"));
 }

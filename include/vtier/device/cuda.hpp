@@ -137,7 +137,6 @@ class stream_ref {
 
   // NOLINTNEXTLINE(google-explicit-constructor): so that it can be given to CUDA and to a kernel launch as it is
   operator cudaStream_t() const noexcept { return handle_; }
-
   friend bool operator==(const stream_ref& a, const stream_ref& b) noexcept { return a.handle_ == b.handle_; }
 
  private:
@@ -198,8 +197,7 @@ class stream {
 /// Errors  device_error with the cudaError_t, out_of_memory; the thread's last error is cleared of both. The first
 ///         exception of a launched function is kept and thrown as device_error by the next synchronize() on the device
 /// Threads any
-/// Cost    one runtime call for each member but where it says more; the host blocks as the runtime documents, so copies
-///         with host memory that is not registered can block
+/// Cost    as the runtime's call; copies with host memory that is not registered can block
 /// Source  CUDA Runtime API, sections Stream, Event, Memory and Stream Ordered Memory Allocator
 class device {
  public:
@@ -218,11 +216,10 @@ class device {
   /// Errors  device_error that says what is missing: a driver (35), a real one instead of the toolkit's stub (34), a
   ///         GPU (100), or a GPU of this number (101)
   explicit device(int ordinal = 0) : state_{present(ordinal)} {
-    int has_pools = 0;
-    run("cudaDeviceGetAttribute", [&] {
-      return ::cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal);
-    });
-    state_->has_pools = has_pools != 0;
+    int has = 0;
+    constexpr auto pools = cudaDevAttrMemoryPoolsSupported;
+    run("cudaDeviceGetAttribute", [&] { return ::cudaDeviceGetAttribute(&has, pools, ordinal); });
+    state_->has_pools = has != 0;
     cudaDeviceProp properties;
     run("cudaGetDeviceProperties", [&] { return ::cudaGetDeviceProperties(&properties, ordinal); });
     state_->name = "cuda:" + std::to_string(ordinal) + " " + static_cast<const char*>(properties.name);
@@ -243,9 +240,9 @@ class device {
 
   /// Marks this point of the stream.
   [[nodiscard]] event record(stream_ref s) const {
-    const auto made = std::make_shared<const detail::recording>(state_);
+    auto made = std::make_shared<const detail::recording>(state_);
     run("cudaEventRecord", [&] { return ::cudaEventRecord(made->handle(), s); });
-    return event{made};
+    return event{std::move(made)};
   }
 
   void wait(stream_ref s, const event& e) const {
@@ -344,8 +341,8 @@ class device {
   [[nodiscard]] void* allocate_host(std::size_t size_bytes) const {
     void* block = nullptr;
     if (size_bytes == 0) return block;
-    const cudaError_t code =
-        detail::ask(ordinal(), [&] { return ::cudaHostAlloc(&block, size_bytes, cudaHostAllocPortable); });
+    const auto call = [&] { return ::cudaHostAlloc(&block, size_bytes, cudaHostAllocPortable); };
+    const cudaError_t code = detail::ask(ordinal(), call);
     if (code == cudaErrorMemoryAllocation) throw vtier::detail::cuda_no_host_room(name(), size_bytes);
     detail::check(ordinal(), "cudaHostAlloc", code);
     return block;
@@ -363,7 +360,7 @@ class device {
 
   /// Number and model: "cuda:0 NVIDIA H200".
   [[nodiscard]] std::string name() const { return state_->name; }
-  /// As cudaDeviceGetPCIBusId writes it: domain, bus, device and function in hexadecimal, "0000:3B:00.0".
+  /// As cudaDeviceGetPCIBusId writes it: "0000:3B:00.0".
   [[nodiscard]] std::string bus_id() const { return state_->bus_id; }
 
   friend bool operator==(const device& a, const device& b) noexcept { return a.ordinal() == b.ordinal(); }

@@ -119,7 +119,7 @@ class mapped_file {
     properties.offset_alignment_bytes = owner->files.alignment_bytes();
     properties.memory_alignment_bytes = owner->files.memory_alignment_bytes();
     properties.lazy = true;
-    properties.engine_kind = static_cast<int>(state_->options.engine);
+    properties.engine = state_->options.engine;
     properties.queue_depth_max = state_->options.queue_depth_max;
     properties.place = owner->files.place();
     if (properties.size_bytes == 0) {

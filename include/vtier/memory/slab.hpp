@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <vtier/core/config.hpp>
+#include <vtier/io/engine_options.hpp>
 
 namespace vtier {
 
@@ -57,7 +58,7 @@ struct slab_properties {
   std::size_t memory_alignment_bytes = 1;   // what it needs of the memory side
   bool lazy = false;                        // bytes exist only once committed
   bool registered = false;                  // page-locked by the device's runtime already
-  int engine_kind = 0;                      // which file engine the maker asked for (io::engine_kind)
+  io::engine_kind engine = io::engine_kind::automatic;  // which file engine the maker asked for
   std::size_t queue_depth_max = 0;          // 0: the engine's default
   std::optional<unsigned> node;             // the NUMA node that the bytes are bound to
   std::string place;                        // a directory, a node: for messages

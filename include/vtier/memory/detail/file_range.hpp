@@ -37,7 +37,8 @@ class file_range {
  public:
   /// Errors  io_error for a directory that cannot be used
   file_range(const std::vector<std::filesystem::path>& directories, bool direct, std::size_t size_bytes,
-             std::size_t stripe_bytes, notes& remarks) {
+             std::size_t stripe_bytes, const notes& remarks)
+      : remarks_{remarks} {
     if (directories.empty()) throw usage_error("a mapped_file needs at least one directory");
     io::scratch_file_options options;
     options.direct = direct;
@@ -45,7 +46,7 @@ class file_range {
     for (const auto& file : files_) {
       alignment_bytes_ = (std::max)(alignment_bytes_, file.alignment_bytes());
       memory_alignment_bytes_ = (std::max)(memory_alignment_bytes_, file.memory_alignment_bytes());
-      for (const std::string& remark : file.notes()) remarks.say(remark);
+      repeat_notes(file);
     }
     // Mappings count in pages, and there are at most about 65,000 of them in a process.
     const std::size_t unit = (std::max)(alignment_bytes_, page_bytes());
@@ -71,6 +72,7 @@ class file_range {
     const std::scoped_lock hold{lock_};
     for_each_piece(offset_bytes, size_bytes, [&](std::size_t file, std::size_t at, std::size_t count, std::size_t offset) {
       files_[file].reserve(at, count);
+      repeat_notes(files_[file]);
       if (base_ != nullptr && files_.size() > 1) map_piece(file, at, count, offset);
     });
     end_bytes_ = (std::max)(end_bytes_, offset_bytes + size_bytes);
@@ -130,6 +132,10 @@ class file_range {
   }
 
  private:
+  void repeat_notes(const io::scratch_file& file) {
+    for (const std::string& remark : file.notes()) remarks_.say(remark);
+  }
+
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return align_up(size_bytes_, page_bytes()); }
 
   template <class Function>
@@ -158,6 +164,7 @@ class file_range {
   }
 
   std::mutex lock_;
+  notes remarks_;
   std::vector<io::scratch_file> files_;
   std::size_t alignment_bytes_ = 1;
   std::size_t memory_alignment_bytes_ = 1;

@@ -95,7 +95,7 @@ class state {
       io::engine_options engine_limits;
       if (p.queue_depth_max != 0) engine_limits.depth_max = p.queue_depth_max;
       tiers[i].engine = std::make_unique<io::engine>(
-          io::make_engine(static_cast<io::engine_kind>(p.engine_kind), engine_limits, remarks));
+          io::make_engine(p.engine, engine_limits, remarks));
       engines[i] = tiers[i].engine.get();
     }
     make_staging(granule, std::move(engines));

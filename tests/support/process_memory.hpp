@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the kernel books for this process, and what the machine has.
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <fstream>
+#include <string>
+
+namespace vtier::test {
+
+/// A line of /proc/self/status such as "VmLck:", in bytes; 0 where there is none.
+inline std::size_t status_bytes(const std::string& key) {
+  std::ifstream file{"/proc/self/status"};
+  for (std::string word; file >> word;) {
+    std::size_t kibibytes = 0;
+    if (word == key && file >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+/// The machine's memory.
+inline std::size_t physical_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace vtier::test
