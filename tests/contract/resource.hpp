@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -120,8 +121,8 @@ template <class Make>
 void check_sizes_and_alignments(const Make& make) {
   const auto r = make(4_MiB);
   const std::size_t free_before = r.free_bytes();
-  for (const std::size_t alignment : {1, 2, 16, 64, 256}) {
-    for (const std::size_t size : {1, 2, 255, 256, 257, 4095, 4096, 4097, 100'000}) {
+  for (const std::size_t alignment : std::vector<std::size_t>{1, 2, 16, 64, 256}) {
+    for (const std::size_t size : std::vector<std::size_t>{1, 2, 255, 256, 257, 4095, 4096, 4097, 100'000}) {
       CAPTURE(alignment, size);
       void* const first = r.allocate(size, alignment);
       void* const second = r.allocate(size, alignment);
@@ -135,7 +136,7 @@ void check_sizes_and_alignments(const Make& make) {
       CHECK(r.free_bytes() == free_before);
     }
   }
-  for (const std::size_t alignment : {0, 3, 48, 4097}) {
+  for (const std::size_t alignment : std::vector<std::size_t>{0, 3, 48, 4097}) {
     CAPTURE(alignment);
     CHECK_THROWS_AS(r.allocate(64, alignment), usage_error);
   }

@@ -3,8 +3,8 @@
 
 // Moving exactly so many bytes through a file engine while the caller waits.
 //
-// For loaders and tests, which have nothing else to do meanwhile; the runtime has `transfer/`. Each part of a transfer is
-// checked by itself: a sum over parts hides that one of them was short.
+// For loaders and tests, which have nothing else to do meanwhile; the runtime has `transfer/`. Each part of a transfer
+// is checked by itself: a sum over parts hides that one of them was short.
 
 #include <algorithm>
 #include <array>

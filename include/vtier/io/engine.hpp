@@ -75,7 +75,9 @@ class engine {
     bool try_submit(const file_request& request) override { return held.try_submit(request); }
     std::size_t reap(std::span<file_completion> completions) override { return held.reap(completions); }
     void wait(std::int64_t timeout_ns) override { held.wait(timeout_ns); }
-    bool register_buffers(std::span<const std::span<std::byte>> buffers) override { return held.register_buffers(buffers); }
+    bool register_buffers(std::span<const std::span<std::byte>> buffers) override {
+      return held.register_buffers(buffers);
+    }
     [[nodiscard]] std::size_t in_flight() const override { return held.in_flight(); }
     [[nodiscard]] std::size_t depth_max() const override { return held.depth_max(); }
     [[nodiscard]] std::string_view name() const override { return held.name(); }
@@ -104,8 +106,8 @@ struct make_uring {
 /// Makes a file engine; `automatic` is io_uring where it works, else threads and one note that says why.
 ///
 /// Needs   ring_maker: makes the io_uring engine from (options, notes); a test gives one that fails
-/// Errors  usage_error for limits out of range; io_error where the wanted kind cannot be had: code() is the errno of the
-///         ring's set-up, ENOSYS where vtier was built without liburing
+/// Errors  usage_error for limits out of range; io_error where the wanted kind cannot be had: code() is the errno of
+///         the ring's set-up, ENOSYS where vtier was built without liburing
 /// Threads any
 template <class RingMaker = make_uring>
 [[nodiscard]] engine make_engine(engine_kind kind, const engine_options& options, notes& remarks,

@@ -3,9 +3,9 @@
 
 // How file bytes move: submit requests, reap completions, at a bounded depth.
 //
-// The concept is the seam between the library and the kernel's ways of doing file I/O; `io::uring` and `io::threads` are
-// its models. An engine moves what it is told and reports what happened; retries of short transfers are the business of
-// `transfer/`.
+// The concept is the seam between the library and the kernel's ways of doing file I/O; `io::uring` and `io::threads`
+// are its models. An engine moves what it is told and reports what happened; retries of short transfers are the
+// business of `transfer/`.
 
 #include <concepts>
 #include <cstddef>

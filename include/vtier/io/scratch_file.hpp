@@ -3,8 +3,9 @@
 
 // A file for bytes that need not outlive the process: unnamed, its space reserved before it is promised.
 //
-// Nothing stays behind, whichever way the process ends, because no name leads to the file. Which way of opening it works,
-// and which alignment direct I/O wants, is asked of the directory, not assumed. Moving bytes is an engine's business.
+// Nothing stays behind, whichever way the process ends, because no name leads to the file. Which way of opening it
+// works, and which alignment direct I/O wants, is asked of the directory, not assumed. Moving bytes is an engine's
+// business.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -46,8 +47,8 @@ class scratch_file {
   /// Needs   a directory that exists, is writable, and is not itself a link (links before it in the path are followed)
   /// Gives   a file open for direct I/O where that was asked for and works, else a buffered one and a note. Without
   ///         O_TMPFILE it has a random name for the moment between two system calls.
-  /// Errors  io_error (ENOENT, ENOTDIR, ELOOP, EACCES, EROFS, ENAMETOOLONG, ENOSPC ...) naming the directory and what to
-  ///         do; nothing is left behind
+  /// Errors  io_error (ENOENT, ENOTDIR, ELOOP, EACCES, EROFS, ENAMETOOLONG, ENOSPC ...) naming the directory and what
+  ///         to do; nothing is left behind
   /// Threads any
   /// Cost    about seven system calls, among them a write and a read of one block
   /// Source  open(2), statx(2)

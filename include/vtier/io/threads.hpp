@@ -154,9 +154,10 @@ class basic_threads {
         for (std::size_t i = 0; i < options.thread_count; ++i) workers.emplace_back([this] { run(); });
       } catch (const std::system_error& refused) {
         stop();
-        throw io_error(refused.code().value(), "cannot start thread " + std::to_string(workers.size() + 1) + " of " +
-                                                   std::to_string(options.thread_count) +
-                                                   " for file I/O: lower engine_options.thread_count or raise ulimit -u");
+        throw io_error(refused.code().value(),
+                       "cannot start thread " + std::to_string(workers.size() + 1) + " of " +
+                           std::to_string(options.thread_count) +
+                           " for file I/O: lower engine_options.thread_count or raise ulimit -u");
       } catch (...) {
         stop();
         throw;

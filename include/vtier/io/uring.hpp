@@ -3,8 +3,9 @@
 
 // File I/O through io_uring: one ring, no threads of our own, registered buffers where the system allows them.
 //
-// The only header that knows liburing. The ring is set up without SINGLE_ISSUER, DEFER_TASKRUN and COOP_TASKRUN: members
-// are called from different threads, one at a time, and those flags tie completions to the thread that submitted.
+// The only header that knows liburing. The ring is set up without SINGLE_ISSUER, DEFER_TASKRUN and COOP_TASKRUN:
+// members are called from different threads, one at a time, and those flags tie completions to the thread that
+// submitted.
 
 #include <liburing.h>
 #include <sys/resource.h>
@@ -55,7 +56,8 @@ struct uring_system {
 
 /// The number in a file of /proc; empty where it cannot be read.
 [[nodiscard]] inline std::optional<long> read_number(const char* path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path, "re"), [](std::FILE* f) { return std::fclose(f); }};
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path, "re"),
+                                                             [](std::FILE* f) { return std::fclose(f); }};
   long value = 0;
   if (!file || std::fscanf(file.get(), "%ld", &value) != 1) return std::nullopt;
   return value;
@@ -217,7 +219,8 @@ class basic_uring {
         }
       }
       if (vectors.empty()) return true;
-      std::sort(sorted.begin(), sorted.end(), [](const region& a, const region& b) { return before(a.first, b.first); });
+      std::sort(sorted.begin(), sorted.end(),
+                [](const region& a, const region& b) { return before(a.first, b.first); });
       int result = 0;
       do result = system.register_buffers(ring, vectors);
       while (result == -EINTR);
@@ -324,8 +327,8 @@ class basic_uring {
     }
 
     void say_unregistered(int error_number, std::size_t wanted_bytes) {
-      std::string text = "file I/O uses unregistered buffers (" + detail::errno_name(error_number) + "), which costs CPU time: wanted " +
-                         format_bytes(wanted_bytes);
+      std::string text = "file I/O uses unregistered buffers (" + detail::errno_name(error_number) +
+                         "), which costs CPU time: wanted " + format_bytes(wanted_bytes);
       struct ::rlimit limit {};
       if (error_number == ENOMEM && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         text += ", the locked memory limit is " + format_bytes(limit.rlim_cur) +

@@ -65,7 +65,9 @@ class aligned_bytes {
 [[nodiscard]] inline io_error directory_error(int error_number, const std::string& path, const std::string& doing) {
   const char* advice = "use a directory on a local file system such as ext4 or xfs";
   switch (error_number) {
-    case ENOENT: advice = path.empty() ? "the name is empty: give a directory" : "make it first, or give another"; break;
+    case ENOENT:
+      advice = path.empty() ? "the name is empty: give a directory" : "make it first, or give another";
+      break;
     case ENOTDIR: advice = "it, or a part of its path, is not a directory: give a directory"; break;
     case ELOOP: advice = "links are not followed: give the directory that the link points to"; break;
     case EACCES:
