@@ -211,7 +211,7 @@ class ops<vtier::host::device> {
   static void product(bool transposed_a, bool transposed_b, std::size_t rows, std::size_t columns, std::size_t inner,
                       const float* a, std::size_t a_stride, const float* b, std::size_t b_stride, float old, float* c,
                       std::size_t c_stride) {
-    const auto i = [](std::size_t n) { return static_cast<blasint>(n); };
+    const auto i = [](std::size_t n) { return static_cast<int>(n); };
     cblas_sgemm(CblasRowMajor, transposed_a ? CblasTrans : CblasNoTrans, transposed_b ? CblasTrans : CblasNoTrans, i(rows),
                 i(columns), i(inner), 1.0F, a, i(a_stride), b, i(b_stride), old, c, i(c_stride));
   }

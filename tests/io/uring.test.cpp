@@ -19,6 +19,7 @@ using vtier::file_operation;
 using vtier::io::basic_uring;
 using vtier::io::engine_options;
 using vtier::io::uring;
+using vtier::test::fill_bytes;
 using vtier::test::page_bytes;
 using namespace vtier::literals;
 

@@ -58,9 +58,16 @@ class budget {
 
   /// The error for a request that does not fit, for those who find out by other means than take().
   [[nodiscard]] out_of_memory exceeded(std::size_t asked_bytes) const {
-    return {name_, asked_bytes, free_bytes(),
-            name_ + ": asked " + format_bytes(asked_bytes) + ", free " + format_bytes(free_bytes()) + " of a budget of " +
-                format_bytes(limit_bytes_) + ": free something or raise the budget"};
+    const std::size_t free = free_bytes();
+    std::string asked_text = format_bytes(asked_bytes);
+    std::string free_text = format_bytes(free);
+    if (asked_text == free_text) {  // the difference is lost in rounding
+      asked_text += " (" + std::to_string(asked_bytes) + " bytes)";
+      free_text += " (" + std::to_string(free) + " bytes)";
+    }
+    return {name_, asked_bytes, free,
+            name_ + ": asked " + asked_text + ", free " + free_text + " of a budget of " + format_bytes(limit_bytes_) +
+                ": free something or raise the budget"};
   }
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }

@@ -133,7 +133,7 @@ class hbm {
     if (size_bytes == 0) return nullptr;
     const auto charged = checked_align_up(size_bytes, alignment_bytes_max);
     if (!charged) throw state_->limit.exceeded(size_bytes);
-    state_->limit.take(*charged);
+    if (!state_->limit.try_take(*charged)) throw state_->limit.exceeded(size_bytes);
     try {
       return from_device(*charged);
     } catch (...) {

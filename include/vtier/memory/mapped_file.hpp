@@ -64,7 +64,7 @@ class mapped_file {
     if (size_bytes == 0) return nullptr;
     const auto charged = checked_align_up(size_bytes, state_->map.granule_bytes());
     if (!charged) throw state_->limit.exceeded(size_bytes);
-    state_->limit.take(*charged);
+    if (!state_->limit.try_take(*charged)) throw state_->limit.exceeded(size_bytes);
     try {
       const std::scoped_lock hold{state_->lock};
       const auto taken = state_->map.take(*charged, [](const no_event&) { return true; });

@@ -87,7 +87,7 @@ class page_resource {
     if (size_bytes == 0) return nullptr;
     const std::size_t charged = pages_size(size_bytes);
     if (charged == 0) throw state_->limit.exceeded(size_bytes);
-    state_->limit.take(charged);
+    if (!state_->limit.try_take(charged)) throw state_->limit.exceeded(size_bytes);
     try {
       return state_->map(size_bytes, alignment_bytes);
     } catch (...) {

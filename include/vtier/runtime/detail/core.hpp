@@ -249,13 +249,11 @@ class core {
   void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
     const want keep{b};
     const std::uint64_t write_failures = state_.write_failure_count();
-    bool looked = false;
-    for (;;) {
+    for (bool first = true;; first = false) {
+      if (!first) state_.pump();  // a resident lease pays for nothing of this; it can also be what brings the block
       auto& r = b.in(where);
       const bool content = b.current(where) || !reads(mode);
       if (r.resident() && content && (!writes(mode) || r.transfers_out == 0)) return;
-      if (looked) state_.pump();
-      looked = true;
       check_compatible(b, mode);
       if (auto why = state_.take_fetch_failure(b)) std::rethrow_exception(why);
       if (r.filling()) {

@@ -50,7 +50,7 @@ class mover : public state<Device> {
   bool start_move(block_type& b, std::size_t from, std::size_t to, urgency priority) {
     auto& source = b.in(from);
     auto& target = b.in(to);
-    VTIER_ASSERT(b.current(from) && target.idle(), "a transfer between replicas that are not ready for it");
+    VTIER_ASSERT(from != to && b.current(from) && !b.current(to) && target.idle(), "a transfer between replicas that are not ready for it");
     transfer<event> t;
     t.source = {&this->tiers[from].memory, from, source.offset_bytes};
     t.target = {&this->tiers[to].memory, to, target.offset_bytes};

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vtier/memory/hbm.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <vtier/core/bytes.hpp>
+#include <vtier/device/host.hpp>
+
+#include "contract/resource.hpp"
+#include "support/catch.hpp"
+
+using namespace vtier::literals;
+
+namespace {
+
+using device = vtier::host::device;
+using hbm = vtier::hbm<device>;
+
+}  // namespace
+
+TEST_CASE("hbm is a resource", "[memory][hbm]") {
+  const device on;
+  const auto make = [&](std::size_t budget) { return hbm{on, {.budget = budget}}; };
+  vtier::test::check_resource(make, vtier::test::device_bytes<device>{on}, 1);
+  vtier::test::check_slab(make, vtier::test::device_bytes<device>{on});
+}
+
+TEST_CASE("device bytes are charged in multiples of 256 and come back to the device", "[memory][hbm]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const std::size_t free_before = on.memory().free_bytes;
+  {
+    const hbm memory{on, {.budget = 64_KiB, .name = "first"}};
+    void* const p = memory.allocate(257, 256);
+    CHECK(memory.free_bytes() == 64_KiB - 512);
+    CHECK(on.memory().free_bytes == free_before - 512);
+    CHECK(memory.peak_bytes() == 512);
+    memory.deallocate(p, 257, 256);
+    CHECK(memory.budget_bytes() == 64_KiB);
+    CHECK(memory.name() == "first");
+    CHECK(memory.on() == on);
+    CHECK_THROWS_AS(memory.allocate(1, 512), vtier::usage_error);
+    const auto slab = memory.make_slab();
+    CHECK(slab.properties().place == "device");
+    CHECK(on.memory().free_bytes == free_before - 64_KiB);
+  }
+  CHECK(on.memory().free_bytes == free_before);
+}
+
+TEST_CASE("device bytes come and go in stream order", "[memory][hbm]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const hbm memory{on, {.budget = 64_KiB}};
+  const auto stream = on.make_stream();
+  {
+    std::vector<std::byte> source(1'000, std::byte{7});
+    std::vector<std::byte> found(1'000);
+    void* const p = memory.allocate(stream, 1'000, 16);
+    CHECK(memory.free_bytes() == 64_KiB - 1_KiB);
+    on.copy(stream, p, source.data(), source.size(), vtier::copy_direction::host_to_device);
+    on.copy(stream, found.data(), p, found.size(), vtier::copy_direction::device_to_host);
+    memory.deallocate(stream, p, 1'000, 16);
+    CHECK(memory.free_bytes() == 64_KiB);
+    on.synchronize(stream);
+    CHECK(found == source);
+  }
+  CHECK(memory.allocate(stream, 0, 16) == nullptr);
+  memory.deallocate(stream, nullptr, 0, 16);
+  CHECK_THROWS_AS(memory.allocate(stream, 65_KiB, 16), vtier::out_of_memory);
+  CHECK_THROWS_AS(memory.allocate(stream, 1, 3), vtier::usage_error);
+  CHECK_THROWS_AS(memory.allocate(stream, 1, 512), vtier::usage_error);
+  CHECK(memory.free_bytes() == 64_KiB);
+  on.synchronize(stream);
+  CHECK(on.memory().free_bytes == 1_MiB);
+}
+
+TEST_CASE("where the device has less than the budget, its refusal changes nothing", "[memory][hbm]") {
+  const device on{{.memory_bytes = 64_KiB, .name = "little device"}};
+  const hbm memory{on, {.budget = 1_MiB}};
+  CHECK_THROWS_AS(memory.allocate(128_KiB, 16), vtier::out_of_memory);
+  CHECK_THROWS_AS(memory.make_slab(), vtier::out_of_memory);
+  CHECK(memory.free_bytes() == 1_MiB);
+  void* const p = memory.allocate(64_KiB, 16);
+  CHECK(p != nullptr);
+  memory.deallocate(p, 64_KiB, 16);
+  CHECK(on.memory().free_bytes == 64_KiB);
+}
+
+TEST_CASE("a slab of a budget that is no multiple of 256 leaves the end unused", "[memory][hbm]") {
+  const device on;
+  const hbm memory{on, {.budget = 1'000}};
+  {
+    const auto slab = memory.make_slab();
+    CHECK(slab.size_bytes() == 768);
+    CHECK(memory.free_bytes() == 232);
+    CHECK_THROWS_AS(memory.make_slab(), vtier::usage_error);
+  }
+  CHECK(memory.free_bytes() == 1'000);
+  CHECK_THROWS_AS((hbm{on, {.budget = 255}}.make_slab()), vtier::usage_error);
+}
