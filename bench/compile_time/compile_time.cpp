@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What including the library costs: the time to compile one file that includes <vtier/tier.hpp> and nothing else, beside
-// one that includes <vector>, <thread> and <functional>.
+// What including the library costs: the time to compile one file that includes <vtier/tier.hpp> and nothing else,
+// beside one that includes <vector>, <thread> and <functional>.
 //
 //   compile_time [--rounds 5] [--json FILE] [--smoke]
 //
@@ -8,7 +8,6 @@
 // this program was built with. Both files are compiled in turns, without optimisation, to an object file and once more
 // with -fsyntax-only; medians are printed. The first reading of the headers from disk is not counted.
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,7 +110,9 @@ duration run(const std::vector<std::string>& command) {
     for (const auto& word : command) text += word + " ";
     throw std::runtime_error("this command failed: " + text);
   }
-  const auto seconds = [](const ::timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const ::timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return {static_cast<double>(took) * 1e-9, seconds(used.ru_utime) + seconds(used.ru_stime)};
 }
 

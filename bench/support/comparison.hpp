@@ -173,17 +173,20 @@ class table_reporter : public benchmark::BenchmarkReporter {
       const time_row& t = from_->times[times_];
       line(t.what, "", fixed(t.ns.median, 0), "", range(t.ns, 0, t.rounds));
     }
-    for (; failures_ < from_->failures.size(); ++failures_) std::cout << "failed: " << from_->failures[failures_] << '\n';
+    for (; failures_ < from_->failures.size(); ++failures_) {
+      std::cout << "failed: " << from_->failures[failures_] << '\n';
+    }
     std::cout.flush();
   }
 
  private:
   static std::string range(const spread& s, int decimals, std::size_t rounds) {
-    return "  " + fixed(s.low, decimals) + " to " + fixed(s.high, decimals) + " in " + std::to_string(rounds) + " rounds";
+    return "  " + fixed(s.low, decimals) + " to " + fixed(s.high, decimals) + " in " + std::to_string(rounds) +
+           " rounds";
   }
 
-  static void line(const std::string& what, const std::string& limit, const std::string& ours, const std::string& share,
-                   const std::string& rest) {
+  static void line(const std::string& what, const std::string& limit, const std::string& ours,
+                   const std::string& share, const std::string& rest) {
     std::cout << std::left << std::setw(44) << what << std::right << std::setw(12) << limit << std::setw(12) << ours
               << std::setw(8) << share << rest << '\n';
   }

@@ -22,7 +22,8 @@ class huge_pages {
  public:
   explicit huge_pages(std::size_t size_bytes, std::byte value = std::byte{1})
       : size_bytes_{size_bytes}, mapped_bytes_{(size_bytes + 2 * page_bytes - 1) / page_bytes * page_bytes} {
-    mapped_ = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    mapped_ = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (mapped_ == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "memory for a bench");
     ::madvise(mapped_, mapped_bytes_, MADV_HUGEPAGE);  // a wish: without it both sides are slower
     const std::size_t skip = (~reinterpret_cast<std::uintptr_t>(mapped_) + 1) & (page_bytes - 1);

@@ -292,7 +292,8 @@ void resident_leases(session& s, benchmark::State& state, std::size_t tensor_cou
                     }
                   },
                   .after = [&] { gpu.synchronize(stream); }};
-  s.table.time(state, "read lease on resident bytes, " + std::to_string(tensor_count) + " live", s.chosen.lease_count, ours);
+  s.table.time(state, "read lease on resident bytes, " + std::to_string(tensor_count) + " live", s.chosen.lease_count,
+               ours);
   const auto counted = mem.count();
   if (counted.hit_count + tensor_count < counted.lease_count) throw std::runtime_error("a lease found its tensor away");
 }

@@ -30,6 +30,8 @@
 namespace contract {
 
 /// Stops a stream until it is opened; opens itself when the test leaves, so that a failed check does not hang.
+///
+/// Needs   to be declared after the streams: theirs is the destructor that waits
 class gate {
  public:
   gate() : open_{std::make_shared<std::atomic<int>>(0)} {}
@@ -465,11 +467,11 @@ void threads_feed_streams(const Device& on) {
 /// An event passes only once everything before it has run, and one that has passed stays so.
 template <vtier::device Device>
 void an_event_passes_after_earlier_work(const Device& on) {
-  const gate shut;
   const auto s = on.make_stream();
   const auto before = on.record(s);
   on.synchronize(before);
   CHECK(on.passed(before));
+  const gate shut;
   shut.stop(on, s);
   const auto after = on.record(s);
   const auto copy = after;
@@ -491,7 +493,6 @@ void streams_wait_for_each_other(const Device& on) {
   const host_bytes<Device> new_bytes{on, size};
   const host_bytes<Device> first{on, size};
   const host_bytes<Device> second{on, size};
-  const gate shut;
   const auto producer = on.make_stream();
   const auto consumer = on.make_stream();
   old_bytes.pattern(1);
@@ -500,6 +501,7 @@ void streams_wait_for_each_other(const Device& on) {
   on.fill(producer, memory.data(), std::byte{}, size);
   on.synchronize(producer);
 
+  const gate shut;
   shut.stop(on, producer);
   on.copy(producer, memory.data(), old_bytes.data(), size, copy_direction::host_to_device);
   on.wait(consumer, on.record(producer));
@@ -523,9 +525,9 @@ void submitting_does_not_block(const Device& on) {
   constexpr std::size_t size = 4096;
   const device_bytes<Device> memory{on, size};
   const host_bytes<Device> host{on, size};
-  const gate shut;
   const auto stopped = on.make_stream();
   const auto other = on.make_stream();
+  const gate shut;
   shut.stop(on, stopped);
   for (int i = 0; i < 20; ++i) {
     on.fill(stopped, memory.data(), std::byte{1}, size);
@@ -542,9 +544,9 @@ void submitting_does_not_block(const Device& on) {
 /// Events copied, moved and dropped while they are pending do no harm to those that remain.
 template <vtier::device Device>
 void events_are_dropped_while_pending(const Device& on) {
-  const gate shut;
   const auto s = on.make_stream();
   const auto t = on.make_stream();
+  const gate shut;
   shut.stop(on, s);
   const auto kept = on.record(s);
   {

@@ -84,11 +84,11 @@ TEST_CASE("host device: host memory is not charged") {
 
 TEST_CASE("host device: a block waiting for its release makes room in stream order, and only so") {
   const auto on = device_of(4_MiB);
-  const gate shut;
   const auto s = on.make_stream();
   const auto t = on.make_stream();
   void* const old_block = on.allocate(s, 4_MiB);
   on.fill(s, old_block, std::byte{1}, 4_MiB);
+  const gate shut;
   shut.stop(on, s);
   on.deallocate(s, old_block, 4_MiB);
   CHECK(on.memory().free_bytes == 0);
@@ -111,6 +111,10 @@ TEST_CASE("host device: a block waiting for its release makes room in stream ord
   on.synchronize(t);
   on.synchronize(s);
   CHECK(on.memory().free_bytes == 4_MiB);
+  // A release that has happened makes no room a second time.
+  void* const last = on.allocate(4_MiB);
+  CHECK_THROWS_AS(on.allocate(s, 1), vtier::out_of_memory);
+  on.deallocate(last, 4_MiB);
 }
 
 TEST_CASE("host device: streams trade a full memory from several threads without loss or deadlock") {
@@ -140,9 +144,9 @@ TEST_CASE("host device: streams trade a full memory from several threads without
 TEST_CASE("host device: destroying a stream runs what is left, also after the last device handle") {
   int ran = 0;
   {
-    const gate shut;
     std::optional<vtier::host::device> on{std::in_place};
     std::optional<vtier::host::stream> s{on->make_stream()};
+    const gate shut;
     shut.stop(*on, *s);
     for (int i = 0; i < 50; ++i) on->launch(*s, [&ran] { ++ran; });
     void* const block = on->allocate(*s, 3_MiB);
@@ -211,12 +215,15 @@ TEST_CASE("host device: the first exception is the one that is told, to whoever 
 
 TEST_CASE("host device: a stream says how long it has waited, also while it waits") {
   const vtier::host::device on;
-  const gate shut;
   const auto s = on.make_stream();
   const auto t = on.make_stream();
+  const gate shut;
   shut.stop(on, s);
   on.wait(t, on.record(s));
-  while (t.waited_ns() == 0) std::this_thread::yield();
+  const auto behind = on.record(t);
+  while (t.waited_ns() == 0 && !on.passed(behind)) std::this_thread::yield();
+  CHECK_FALSE(on.passed(behind));
+  CHECK(t.waited_ns() > 0);
   shut.open();
   on.synchronize(t);
   CHECK(t.waited_ns() > 0);
@@ -225,13 +232,12 @@ TEST_CASE("host device: a stream says how long it has waited, also while it wait
 
 TEST_CASE("host device: a queue is bounded: the caller waits for room, and nothing is lost") {
   const vtier::host::device on;
-  const gate shut;
   const auto s = on.make_stream();
   std::atomic<bool> started{false};
   on.launch(s, [&started] { started = true; });
+  const gate shut;
   shut.stop(on, s);
   while (!started) std::this_thread::yield();
-  on.synchronize(vtier::host::event{});
   std::vector<char> target(1);
   std::atomic<std::size_t> submitted{0};
   std::thread feeder{[&] {

@@ -258,13 +258,22 @@ TEST_CASE("uring: the locked memory limit is said once, and work goes on unregis
         const auto file = vtier::io::scratch_file::create(place.path());
         vtier::test::become_ordinary_user();
         vtier::notes remarks;
-        uring engine{engine_options{}, remarks};
+        std::unique_ptr<uring> made;
+        try {
+          made = std::make_unique<uring>(engine_options{}, remarks);
+        } catch (const vtier::io_error& e) {  // some kernels count the ring itself
+          vtier::test::need(e.code().value() == ENOMEM, e.what());
+          vtier::test::need(std::string(e.what()).find("locked memory limit of " + vtier::format_bytes(limit_bytes)) !=
+                                std::string::npos, e.what());
+          return limit_bytes == 0 ? "works" : e.what();
+        }
+        uring& engine = *made;
         const page_bytes memory{64_MiB};
         const std::array<std::span<std::byte>, 1> spans{memory.span()};
         vtier::test::need(!engine.register_buffers(spans), "64 MiB are more than the limit");
         const std::string said = text(remarks);
         vtier::test::need(said.find("ENOMEM") != std::string::npos, said);
-        vtier::test::need(said.find("wanted 64 MiB, the locked memory limit is " + vtier::format_bytes(limit_bytes)) !=
+        vtier::test::need(said.find("wanted 64 MiB, more than the locked memory limit of " + vtier::format_bytes(limit_bytes)) !=
                               std::string::npos, said);
         vtier::test::need(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span().first(1_MiB), 1}),
                           "submit");

@@ -354,6 +354,27 @@ TEST_CASE("a prefetch makes a later lease find its bytes in place") {
   f.check_sound();
 }
 
+TEST_CASE("a flush returns when the bytes are there, in memory as in files") {
+  vtier::host::device gpu;
+  auto stream = gpu.make_stream();
+  vtier::hierarchy mem{vtier::hbm{gpu, {.budget = 4_MiB}}, vtier::numa{{.budget = 4_MiB}}};
+  auto t = mem.make_tensor<std::uint8_t>({2_MiB}, role::parameter);
+  std::promise<void> go;
+  gpu.launch(stream, [waits = go.get_future().share()] { waits.wait(); });
+  fill(gpu, stream, t, 1);
+  std::atomic<bool> flushed{false};
+  std::thread flusher{[&] {
+    mem.flush(t);
+    flushed = true;
+  }};
+  while (mem.count().links.empty()) std::this_thread::yield();  // the copy is queued behind the kernel
+  const bool early = flushed;
+  go.set_value();
+  flusher.join();
+  CHECK_FALSE(early);
+  CHECK(differences(gpu, stream, t, 1) == 0);
+}
+
 TEST_CASE("tensors may die while their bytes are on the way") {
   // VO-D10, VO-D09
   const bool with_thread = GENERATE(true, false);

@@ -59,7 +59,7 @@ class scratch_file {
     const detail::descriptor place = detail::open_directory(system, made.path_);
     bool direct = options.direct;
     made.file_ = detail::open_unnamed(system, place, direct, made.path_, made.notes_);
-    if (!direct) return made;
+    if (!direct) return made;  // not wanted, or refused
 
     std::string reason = "statx";
     if (const auto rules = detail::direct_rules(system, made.file_, made.path_, made.notes_)) {
@@ -73,6 +73,7 @@ class scratch_file {
       reason = detail::errno_name(error) + " at the first transfer";
     }
     made.notes_.clear();  // what was guessed about direct I/O no longer matters
+    direct = false;
     made.file_ = detail::open_unnamed(system, place, direct, made.path_, made.notes_);
     made.notes_.push_back(detail::path_text(made.path_) + ": direct I/O is refused (" + reason +
                           "); file bytes go through the page cache");

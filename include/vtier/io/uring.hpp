@@ -63,6 +63,13 @@ struct uring_system {
   return value;
 }
 
+/// RLIMIT_MEMLOCK for a message: " of 8 MiB"; empty where there is none.
+[[nodiscard]] inline std::string locked_memory_limit() {
+  struct ::rlimit limit {};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return " of " + format_bytes(limit.rlim_cur);
+}
+
 /// Why a ring was probably refused, and what to do.
 [[nodiscard]] inline std::string uring_refusal(int error_number) {
   const std::optional<long> disabled = read_number("/proc/sys/kernel/io_uring_disabled");
@@ -75,7 +82,9 @@ struct uring_system {
       return text + setting + (disabled && *disabled != 0 ? "; set it to 0 to allow rings"
                                                           : "; likely a container's seccomp profile forbids it");
     case ENOSYS: return text + "the kernel has none, or a container's seccomp profile hides it; " + setting;
-    case ENOMEM: return text + "no memory, or older kernels count rings against the locked memory limit (ulimit -l)";
+    case ENOMEM:
+      return text + "no memory, or the ring does not fit in the locked memory limit" + locked_memory_limit() +
+             ": raise it (ulimit -l)";
     case EMFILE:
     case ENFILE: return text + "too many open files: raise the limit (ulimit -n)";
     default: return text + setting;
@@ -329,10 +338,9 @@ class basic_uring {
     void say_unregistered(int error_number, std::size_t wanted_bytes) {
       std::string text = "file I/O uses unregistered buffers (" + detail::errno_name(error_number) +
                          "), which costs CPU time: wanted " + format_bytes(wanted_bytes);
-      struct ::rlimit limit {};
-      if (error_number == ENOMEM && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        text += ", the locked memory limit is " + format_bytes(limit.rlim_cur) +
-                ", counted for all of this user's processes; raise it (ulimit -l, or LimitMEMLOCK of a service)";
+      if (error_number == ENOMEM) {
+        text += ", more than the locked memory limit" + detail::locked_memory_limit() +
+                ", counted over all processes of this user; raise it (ulimit -l, or LimitMEMLOCK of a service)";
       }
       remarks.say(std::move(text));
     }

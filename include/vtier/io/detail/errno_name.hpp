@@ -62,7 +62,7 @@ namespace vtier::io::detail {
   }
 }
 
-/// A path in quotes, its middle left out where it is too long for a message.
+/// A path in quotes, its middle left out where it is too long for a message, control characters as '?'.
 ///
 /// Threads any
 /// Cost    one string
@@ -77,6 +77,7 @@ namespace vtier::io::detail {
     text += path.substr(path.size() - characters_max / 2);
   }
   text += '\'';
+  for (char& c : text) c = static_cast<unsigned char>(c) < 0x20U || c == 0x7F ? '?' : c;
   return text;
 }
 

@@ -134,9 +134,8 @@ class core {
       const auto from = b.newest();
       if (from) {
         const auto below = tiers_below(*from, b.size_bytes(), state_.rule_of(b), state_.capacities());
-        if (below.empty()) return;
-        const std::size_t to = below.back();
-        if (b.current(to)) return;
+        const std::size_t to = below.empty() ? *from : below.back();
+        if (b.current(to)) return settle(hold, b.in(to).written);
         if (!b.in(to).filling() && b.in(*from).leases == 0) {
           const std::uint64_t failures = state_.write_failure_count();
           if (b.in(to).absent()) {
@@ -284,12 +283,22 @@ class core {
   // A lease of the host begins when all earlier uses of the place have passed.
   void settle_for_host(std::unique_lock<std::mutex>& hold, grant& g) {
     const auto& r = g.owned->in(g.tier);
-    const std::vector<event> before = writes(g.mode) ? r.uses() : r.written;
+    try {
+      settle(hold, writes(g.mode) ? r.uses() : r.written);
+    } catch (...) {
+      hold.unlock();
+      release(g);
+      throw;
+    }
+  }
+
+  // Blocks without the lock until events have passed; the lock is held again afterwards, whatever happens.
+  void settle(std::unique_lock<std::mutex>& hold, std::vector<event> events) {
     hold.unlock();
     try {
-      for (const event& e : before) state_.on.synchronize(e);
+      for (const event& e : events) state_.on.synchronize(e);
     } catch (...) {
-      release(g);
+      hold.lock();
       throw;
     }
     hold.lock();
