@@ -35,7 +35,7 @@ struct gpt_shape {
   /// and what goes into GELU; and the last residual stream.
   [[nodiscard]] constexpr std::size_t saved_count() const noexcept { return (layers * 10 + 1) * rows() * width; }
 
-  /// Parameters, gradients, two moments, and saved activations.
+  /// Parameters, gradients, two moments, and saved activations; in a step, gradients come as activations go.
   ///
   /// Units   bytes
   [[nodiscard]] constexpr std::size_t state_bytes() const noexcept {

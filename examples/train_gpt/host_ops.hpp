@@ -12,6 +12,7 @@
 #include <memory>
 #include <utility>
 
+#include <vtier/core/clock.hpp>
 #include <vtier/device/host.hpp>
 #include <vtier/topology/thread_count.hpp>
 
@@ -37,9 +38,14 @@ class ops<vtier::host::device> {
 #endif
   }
 
+  /// The time spent in operations so far; for work enqueued on the stream of the operations.
+  ///
+  /// Units   ns
+  [[nodiscard]] std::int64_t busy_ns() const noexcept { return busy_ns_; }
+
   void linear(stream_ref s, float* out, const float* x, const float* w, const float* bias, const float* residual,
               std::size_t rows, std::size_t outputs, std::size_t inputs) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(rows, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::start_rows(out, bias, residual, begin, end, outputs);
         product(false, true, end - begin, outputs, inputs, x + begin * inputs, inputs, w, inputs, 1.0F,
@@ -50,7 +56,7 @@ class ops<vtier::host::device> {
 
   void linear_input_gradient(stream_ref s, float* dx, const float* dout, const float* w, std::size_t rows,
                              std::size_t outputs, std::size_t inputs) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(rows, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         product(false, false, end - begin, inputs, outputs, dout + begin * outputs, outputs, w, inputs, 0.0F,
                 dx + begin * inputs, inputs);
@@ -60,7 +66,7 @@ class ops<vtier::host::device> {
 
   void linear_weight_gradient(stream_ref s, float* dw, float* dbias, const float* dout, const float* x, std::size_t rows,
                               std::size_t outputs, std::size_t inputs) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(outputs, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         if (dbias != nullptr) host_math::sum_rows(dbias, dout, begin, end, rows, outputs);
         product(true, false, end - begin, inputs, rows, dout + begin, outputs, x, inputs, 0.0F, dw + begin * inputs, inputs);
@@ -70,7 +76,7 @@ class ops<vtier::host::device> {
 
   void layer_norm(stream_ref s, float* out, float* stats, const float* x, const float* gain, const float* bias,
                   std::size_t rows, std::size_t width) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(rows, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::layer_norm(out, stats, x, gain, bias, begin, end, width);
       });
@@ -79,7 +85,7 @@ class ops<vtier::host::device> {
 
   void layer_norm_gradient(stream_ref s, float* dx, float* dgain, float* dbias, const float* dout, const float* x,
                            const float* stats, const float* gain, std::size_t rows, std::size_t width, bool first) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(width, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::layer_norm_gradient_columns(dgain, dbias, dout, x, stats, begin, end, rows, width);
       });
@@ -90,13 +96,13 @@ class ops<vtier::host::device> {
   }
 
   void gelu(stream_ref s, float* out, const float* x, std::size_t count) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(count, 4096, [&](std::size_t begin, std::size_t end, std::size_t) { host_math::gelu(out, x, begin, end); });
     });
   }
 
   void gelu_gradient(stream_ref s, float* dx, const float* x, std::size_t count) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(count, 4096, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::gelu_gradient(dx, x, begin, end);
       });
@@ -109,7 +115,7 @@ class ops<vtier::host::device> {
   }
 
   void attention(stream_ref s, float* out, float* scratch, const float* qkv, const gpt_shape& shape) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       const std::size_t square = shape.context * shape.context;
       team_.run(shape.batch * shape.heads, 1, [&](std::size_t begin, std::size_t end, std::size_t member) {
         float* const scores = scratch + member * 2 * square;
@@ -125,7 +131,7 @@ class ops<vtier::host::device> {
 
   void attention_gradient(stream_ref s, float* dqkv, float* scratch, const float* dout, const float* qkv,
                           const gpt_shape& shape) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       const std::size_t n = shape.context;
       const std::size_t wide = 3 * shape.width;
       const float scale = scale_of(shape);
@@ -152,7 +158,7 @@ class ops<vtier::host::device> {
 
   void embed(stream_ref s, float* out, const float* table, const float* positions, const std::int32_t* tokens,
              const gpt_shape& shape) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(shape.rows(), 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::embed(out, table, positions, tokens, begin, end, shape);
       });
@@ -161,7 +167,7 @@ class ops<vtier::host::device> {
 
   void embed_gradient(stream_ref s, float* dtable, float* dpositions, const float* dout, const std::int32_t* tokens,
                       const gpt_shape& shape) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(shape.width, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::embed_gradient(dtable, dpositions, dout, tokens, begin, end, shape);
       });
@@ -169,7 +175,7 @@ class ops<vtier::host::device> {
   }
 
   void cross_entropy(stream_ref s, double* losses, float* logits, const std::int32_t* tokens, const gpt_shape& shape) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(shape.rows(), 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::cross_entropy(losses, logits, tokens, begin, end, shape);
       });
@@ -180,7 +186,7 @@ class ops<vtier::host::device> {
   }
 
   void adamw(stream_ref s, float* p, float* m, float* v, const float* g, std::size_t count, const adamw_factors& factors) {
-    on_.launch(s, [=, this] {
+    enqueue(s, [=, this] {
       team_.run(count, 4096, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::adamw(p, m, v, g, begin, end, factors);
       });
@@ -188,6 +194,15 @@ class ops<vtier::host::device> {
   }
 
  private:
+  template <class F>
+  void enqueue(const stream_ref& s, F f) {
+    on_.launch(s, [this, f] {
+      const std::int64_t began = vtier::steady_clock{}.now_ns();
+      f();
+      busy_ns_ += vtier::steady_clock{}.now_ns() - began;
+    });
+  }
+
   // Where a head of one sample begins in (N, 3 C) and in (N, C).
   struct head {
     head(const gpt_shape& shape, std::size_t index)
@@ -218,6 +233,7 @@ class ops<vtier::host::device> {
 
   vtier::host::device on_;
   team team_;
+  std::int64_t busy_ns_ = 0;  // the stream's thread's own
 };
 
 static_assert(gpt_ops<ops<vtier::host::device>, vtier::host::stream_ref>);

@@ -2,6 +2,7 @@
 // Trains a byte-level GPT whose parameters, gradients, AdamW state and saved activations are spread over three tiers.
 // --help says what can be chosen.
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <vtier/core/bytes.hpp>
@@ -49,27 +51,22 @@ extern "C" void ask_to_stop(int signal_number) {
   std::signal(signal_number, SIG_DFL);  // a second Ctrl-C ends at once
 }
 
-/// Trains over a hierarchy.
+/// Trains over a hierarchy; prints what it has to say at the end where it `tells`.
 template <class Hierarchy>
 run_result train(Hierarchy& mem, const typename Hierarchy::device_type& on, const command& c, const batches& data,
-                 const std::string& name, const gpt_options& options) {
-  using clock = std::chrono::steady_clock;
-  const auto seconds = [](clock::duration d) { return std::chrono::duration<double>(d).count(); };
-  trainer<Hierarchy> run{mem, on, c.shape, c.seed, c.steps, {}, options};
+                 const std::string& name, bool tells) {
+  trainer<Hierarchy> run{mem, on, c.shape, c.seed, c.steps};
   run_result result;
   {
     progress_line line{name, c.steps};
-    const auto began = clock::now();
-    auto last = began;
+    const auto began = std::chrono::steady_clock::now();
     std::int64_t blocked_ns = mem.count().blocked_ns;
-    // A step's loss is known when the next one has been enqueued; what is shown belongs to the step that ended.
+    // A step's loss is known when the next one has been enqueued.
     const auto show = [&](std::size_t index) {
-      const auto now = clock::now();
-      const std::int64_t blocked_now_ns = mem.count().blocked_ns;
-      const double took = seconds(now - last);
-      line.show({index, run.loss(index), took, took > 0 ? static_cast<double>(blocked_now_ns - blocked_ns) * 1e-9 / took : 0.0});
-      last = now;
-      blocked_ns = blocked_now_ns;
+      const std::int64_t blocked_before_ns = std::exchange(blocked_ns, mem.count().blocked_ns);
+      const double took = run.seconds(index);
+      const double blocked = took > 0 ? static_cast<double>(blocked_ns - blocked_before_ns) * 1e-9 / took : 0.0;
+      line.show({index, run.loss(index), took, run.idle_share(index).value_or((std::min)(blocked, 1.0))});
     };
     while (run.steps() < c.steps && stop_asked == 0) {
       run.step(data.at(run.steps()));
@@ -77,11 +74,13 @@ run_result train(Hierarchy& mem, const typename Hierarchy::device_type& on, cons
     }
     run.finish();
     if (run.steps() > 0) show(run.steps() - 1);
-    result.seconds = seconds(clock::now() - began);
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   }
   for (std::size_t i = 0; i < run.steps(); ++i) result.losses.push_back(run.loss(i));
   result.interrupted = run.steps() < c.steps;
-  result.counted = mem.count();
+  const vtier::report told = mem.report();
+  if (tells) std::cout << told;
+  result.counted = told;
   if (c.compare && !result.interrupted) result.parameters = run.parameters();
   return result;
 }
@@ -90,10 +89,10 @@ run_result train(Hierarchy& mem, const typename Hierarchy::device_type& on, cons
 template <class Device>
 run_result train_resident(const Device& on, const command& c, const batches& data, std::size_t need_bytes) {
   vtier::hierarchy mem{vtier::hbm{on, {.budget = need_bytes, .name = "hbm"}}, vtier::options{}};
-  return train(mem, on, c, data, "resident", {});
+  return train(mem, on, c, data, "resident", false);
 }
 
-/// Trains over the three tiers, and prints what the hierarchy has to say.
+/// Trains over the three tiers.
 template <class Device>
 run_result train_tiered(const Device& on, const command& c, const batches& data, std::size_t need_bytes) {
   const std::filesystem::path directory = c.disk.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path{c.disk};
@@ -101,9 +100,7 @@ run_result train_tiered(const Device& on, const command& c, const batches& data,
   vtier::hierarchy mem{vtier::hbm{on, {.budget = c.hbm_bytes, .name = "hbm"}},
                        vtier::pinned{node, {.budget = c.dram_bytes, .name = "dram"}},
                        vtier::mapped_file{directory, {.budget = need_bytes, .name = "disk"}}, vtier::options{}};
-  run_result result = train(mem, on, c, data, "tiered", {});
-  std::cout << mem.report();
-  return result;
+  return train(mem, on, c, data, "tiered", true);
 }
 
 template <class Device>
@@ -113,17 +110,19 @@ int run_on(const Device& on, const command& c) {
   // Everything at its peak, and a quarter more for what the ends of blocks and the gaps between them take.
   const std::size_t peak_bytes = c.shape.state_bytes() + c.shape.passing_bytes() + scratch_bytes;
   const std::size_t need_bytes = vtier::align_up(peak_bytes + peak_bytes / 4, std::size_t{64} << 20U);
+  const auto mib = [&](std::size_t times) { return vtier::format_bytes(times * c.shape.parameter_count() * sizeof(float)); };
   std::cout << "GPT of " << c.shape.layers << " layers, width " << c.shape.width << ", " << c.shape.heads << " heads, context "
             << c.shape.context << ": " << std::fixed << std::setprecision(1)
             << static_cast<double>(c.shape.parameter_count()) / 1e6 << " million parameters\n"
-            << "state " << vtier::format_bytes(c.shape.state_bytes()) << " over hbm " << vtier::format_bytes(c.hbm_bytes)
-            << ", dram " << vtier::format_bytes(c.dram_bytes) << " and files; on " << on.name() << "\n"
+            << "parameters " << mib(1) << ", gradients " << mib(1) << ", AdamW moments " << mib(2) << ", saved activations "
+            << vtier::format_bytes(c.shape.saved_count() * sizeof(float)) << "\n"
+            << "over hbm " << vtier::format_bytes(c.hbm_bytes) << ", dram " << vtier::format_bytes(c.dram_bytes)
+            << " and a file; on " << on.name() << "\n"
             << "text " << vtier::format_bytes(text.text.size()) << " from " << text.source << ", batch " << c.shape.batch
             << ", " << c.steps << " steps, seed " << c.seed << std::endl;
   const batches data{std::move(text.text), c.shape, c.seed};
 
   summary end;
-  end.state_bytes = c.shape.state_bytes();
   std::optional<run_result> resident;
   if (c.compare) {
     resident = train_resident(on, c, data, need_bytes);
@@ -134,6 +133,7 @@ int run_on(const Device& on, const command& c) {
   }
   const run_result tiered = train_tiered(on, c, data, need_bytes);
   end.tiered = &tiered;
+  end.state_bytes = tiered.counted.tensor_peak_bytes;
   end.steps = tiered.losses.size();
   if (resident && !tiered.interrupted) {
     end.compared = true;

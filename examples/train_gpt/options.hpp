@@ -135,7 +135,7 @@ inline void check(const command& c) {
     } else if (name == "--batch") {
       c.shape.batch = count(4096);
     } else if (name == "--steps") {
-      c.steps = count(100'000'000);
+      c.steps = count(1'000'000);
     } else if (name == "--seed") {
       c.seed = detail::number(name, value(), 0, ~std::uint64_t{0});
     } else if (name == "--hbm") {

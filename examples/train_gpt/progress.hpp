@@ -20,7 +20,7 @@ struct step_facts {
   std::size_t index = 0;    // counted from 0
   double loss = 0;          // nats a byte
   double seconds = 0;       // of this step
-  double stall_share = 0;   // of these, the host waited for bytes or for room
+  double stall_share = 0;   // of these, nothing was computed
 };
 
 /// Shows a run on standard output, or on a stream that the caller names.

@@ -56,7 +56,7 @@ struct run_result {
 /// Everything that is told at the end.
 struct summary {
   std::size_t steps = 0;
-  std::size_t state_bytes = 0;
+  std::size_t state_bytes = 0;            // the most that tensors held at one time
   bool compared = false;
   std::optional<std::string> difference;  // where compared
   double seconds_resident = 0;            // where compared
@@ -88,7 +88,7 @@ inline void print(std::ostream& to, const summary& s) {
     cell(vtier::format_bytes(l.moved_bytes / (s.steps == 0 ? 1 : s.steps)));
     text << '\n';
   }
-  text << "  state " << vtier::format_bytes(s.state_bytes) << ", " << s.steps << " steps";
+  text << "  tensors at most " << vtier::format_bytes(s.state_bytes) << " at one time, " << s.steps << " steps";
   if (!s.tiered->losses.empty()) {
     text << std::fixed << std::setprecision(4) << ", first loss " << s.tiered->losses.front() << ", final loss "
          << s.tiered->losses.back();

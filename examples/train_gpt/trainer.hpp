@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <vtier/core/clock.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/residency/role.hpp>
@@ -45,7 +47,10 @@ class trainer {
         host_losses_{on, (steps_max + 1) * sizeof(double)},
         math_{on},
         stream_{on.make_stream()},
-        model_{mem, on, stream_, math_, shape, seed, options} {}
+        model_{mem, on, stream_, math_, shape, seed, options} {
+    marks_.reserve(steps_max + 1);  // the stream writes there: it must not move
+    mark();
+  }
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
   ~trainer() {
@@ -81,6 +86,7 @@ class trainer {
       }
       update(model_, settings_, index + 1);
     }
+    mark();
     done_.push_back(on_.record(stream_));
     if (index > 0) on_.synchronize(done_[index - 1]);
   }
@@ -92,6 +98,24 @@ class trainer {
   ///
   /// Needs   a step after it was taken, or finish()
   [[nodiscard]] double loss(std::size_t index) const { return host_losses_.template as<double>()[index]; }
+
+  /// How long a step took on the stream, from the end of the one before it.
+  ///
+  /// Units   s
+  /// Needs   as loss()
+  [[nodiscard]] double seconds(std::size_t index) const {
+    return static_cast<double>(marks_[index + 1].time_ns - marks_[index].time_ns) * 1e-9;
+  }
+
+  /// How much of a step nothing was computed; empty where the operations do not tell.
+  ///
+  /// Units   0 to 1
+  /// Needs   as loss()
+  [[nodiscard]] std::optional<double> idle_share(std::size_t index) const {
+    const std::int64_t whole = marks_[index + 1].time_ns - marks_[index].time_ns;
+    if (!counts_time || whole <= 0) return std::nullopt;
+    return 1.0 - static_cast<double>(marks_[index + 1].busy_ns - marks_[index].busy_ns) / static_cast<double>(whole);
+  }
 
   /// How many steps were taken.
   [[nodiscard]] std::size_t steps() const noexcept { return done_.size(); }
@@ -116,6 +140,21 @@ class trainer {
   [[nodiscard]] model_type& model() noexcept { return model_; }
 
  private:
+  // When the stream came somewhere, and how long it had computed by then.
+  struct moment {
+    std::int64_t time_ns = 0;
+    std::int64_t busy_ns = 0;
+  };
+  static constexpr bool counts_time = requires(const ops<device_type>& math) { math.busy_ns(); };
+
+  void mark() {
+    marks_.emplace_back();
+    on_.launch(stream_, [this, at = &marks_.back()] {
+      at->time_ns = vtier::steady_clock{}.now_ns();
+      if constexpr (counts_time) at->busy_ns = math_.busy_ns();
+    });
+  }
+
   Hierarchy* mem_;
   device_type on_;
   adamw_settings settings_;
@@ -123,6 +162,7 @@ class trainer {
   std::size_t tokens_count_;
   typename model_type::host_buffer host_tokens_;
   typename model_type::host_buffer host_losses_;
+  std::vector<moment> marks_;
   ops<device_type> math_;
   typename device_type::stream stream_;
   model_type model_;

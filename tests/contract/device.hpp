@@ -5,8 +5,9 @@
 //
 // Each takes a device and uses nothing but the concept, so that host, GPU and simulation are held to the same words.
 // Order is shown without a clock: a stream is stopped by a launched function until the test opens a gate. While a gate
-// is shut, no other stream is made to run a launched function, because a runtime may run them all on one thread. A
-// device that is single-threaded cannot stop a stream so: it runs `device_contract_without_gates`.
+// is shut, no other stream is made to run a launched function, because a runtime may run them all on one thread, and no
+// memory comes or goes, because a runtime may wait for the whole device then. A device that is
+// single-threaded cannot stop a stream so: it runs `device_contract_without_gates`.
 
 #include <atomic>
 #include <cstddef>
@@ -14,7 +15,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,7 +31,7 @@ namespace contract {
 
 /// Stops a stream until it is opened; opens itself when the test leaves, so that a failed check does not hang.
 ///
-/// Needs   to be declared after the streams: theirs is the destructor that waits
+/// Needs   to be declared after streams and memory: theirs are the destructors that wait
 class gate {
  public:
   gate() : open_{std::make_shared<std::atomic<int>>(0)} {}
@@ -113,19 +113,30 @@ class device_bytes {
   void* data_;
 };
 
-/// Submits nonsense to other streams and waits for it, so that a stream that should stand still has had its chance.
+/// Work of other streams, done to its end, so that a stream that should stand still has had its chance.
+///
+/// Needs   to be declared before the gate: a runtime may wait for the whole device when memory comes or goes
 template <vtier::device Device>
-void let_others_run(const Device& on) {
-  const auto other = on.make_stream();
-  const host_bytes<Device> from{on, 4096};
-  const device_bytes<Device> to{on, 4096};
-  from.all(std::byte{1});
-  for (int i = 0; i < 50; ++i) {
-    on.copy(other, to.data(), from.data(), from.size(), vtier::copy_direction::host_to_device);
-    on.synchronize(other);
-    std::this_thread::yield();
+class bystander {
+ public:
+  explicit bystander(const Device& on) : on_{on}, other_{on.make_stream()}, from_{on, 4096}, to_{on, 4096} {
+    from_.all(std::byte{1});
   }
-}
+
+  void work() const {
+    for (int i = 0; i < 50; ++i) {
+      on_.copy(other_, to_.data(), from_.data(), from_.size(), vtier::copy_direction::host_to_device);
+      on_.synchronize(on_.record(other_));
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  Device on_;
+  typename Device::stream other_;
+  host_bytes<Device> from_;
+  device_bytes<Device> to_;
+};
 
 using vtier::copy_direction;
 
@@ -471,11 +482,12 @@ void an_event_passes_after_earlier_work(const Device& on) {
   const auto before = on.record(s);
   on.synchronize(before);
   CHECK(on.passed(before));
+  const bystander<Device> others{on};
   const gate shut;
   shut.stop(on, s);
   const auto after = on.record(s);
   const auto copy = after;
-  let_others_run(on);
+  others.work();
   CHECK(on.passed(before));
   CHECK_FALSE(on.passed(after));
   CHECK_FALSE(on.passed(copy));
@@ -501,6 +513,7 @@ void streams_wait_for_each_other(const Device& on) {
   on.fill(producer, memory.data(), std::byte{}, size);
   on.synchronize(producer);
 
+  const bystander<Device> others{on};
   const gate shut;
   shut.stop(on, producer);
   on.copy(producer, memory.data(), old_bytes.data(), size, copy_direction::host_to_device);
@@ -511,7 +524,7 @@ void streams_wait_for_each_other(const Device& on) {
   on.copy(producer, memory.data(), new_bytes.data(), size, copy_direction::host_to_device);
   on.wait(consumer, on.record(producer));
   on.copy(consumer, second.data(), memory.data(), size, copy_direction::device_to_host);
-  let_others_run(on);
+  others.work();
   CHECK_FALSE(on.passed(read));  // without its wait the consumer would be through by now
   shut.open();
   on.synchronize(consumer);
@@ -546,6 +559,7 @@ template <vtier::device Device>
 void events_are_dropped_while_pending(const Device& on) {
   const auto s = on.make_stream();
   const auto t = on.make_stream();
+  const bystander<Device> others{on};
   const gate shut;
   shut.stop(on, s);
   const auto kept = on.record(s);
@@ -560,10 +574,8 @@ void events_are_dropped_while_pending(const Device& on) {
     CHECK_FALSE(on.passed(moved));
   }
   // Recordings that may reuse what the dropped ones gave back, and pass at once.
-  const auto other = on.make_stream();
-  for (int i = 0; i < 100; ++i) on.synchronize(on.record(other));
+  others.work();
   const auto behind = on.record(t);
-  let_others_run(on);
   CHECK_FALSE(on.passed(kept));
   CHECK_FALSE(on.passed(behind));
   shut.open();

@@ -88,6 +88,7 @@ TEST_CASE("host device: a block waiting for its release makes room in stream ord
   const auto t = on.make_stream();
   void* const old_block = on.allocate(s, 4_MiB);
   on.fill(s, old_block, std::byte{1}, 4_MiB);
+  const contract::bystander<vtier::host::device> others{vtier::host::device{}};
   const gate shut;
   shut.stop(on, s);
   on.deallocate(s, old_block, 4_MiB);
@@ -100,7 +101,7 @@ TEST_CASE("host device: a block waiting for its release makes room in stream ord
   // The same bytes are not promised twice.
   CHECK_THROWS_AS(on.allocate(s, 2_MiB), vtier::out_of_memory);
   void* const third = on.allocate(s, 1_MiB);
-  contract::let_others_run(vtier::host::device{});
+  others.work();
   CHECK_FALSE(on.passed(filled));
   shut.open();
   on.synchronize(filled);
@@ -235,6 +236,7 @@ TEST_CASE("host device: a queue is bounded: the caller waits for room, and nothi
   const auto s = on.make_stream();
   std::atomic<bool> started{false};
   on.launch(s, [&started] { started = true; });
+  const contract::bystander<vtier::host::device> others{on};
   const gate shut;
   shut.stop(on, s);
   while (!started) std::this_thread::yield();
@@ -247,7 +249,7 @@ TEST_CASE("host device: a queue is bounded: the caller waits for room, and nothi
     }
   }};
   while (submitted < vtier::host::queue_items_max - 1) std::this_thread::yield();
-  contract::let_others_run(on);
+  others.work();
   // The stopping function may be in the queue still, or have been taken from it.
   CHECK(submitted <= vtier::host::queue_items_max + 1);
   shut.open();

@@ -81,7 +81,7 @@ TEST_CASE("mapped_file is a resource", "[memory][mapped_file]") {
       const auto make = [&](std::size_t budget) {
         return mapped_file{{directory.path(), second.path(), third.path()}, {.budget = budget, .stripe_bytes = 12'288}};
       };
-      vtier::test::check_resource(make, vtier::test::host_bytes{}, 2);
+      vtier::test::check_resource(make, vtier::test::host_bytes{}, 1);
       vtier::test::check_slab(make, vtier::test::host_bytes{});
       CHECK((second.empty() && third.empty()));
     }
@@ -113,7 +113,9 @@ TEST_CASE("what the mapping shows is what lies in the files, at the place that t
       descriptors.push_back(place.descriptor);
       at += count;
     }
-    for (std::size_t i = 0; i < size; ++i) REQUIRE(found[i] == std::byte{vtier::test::pattern(5, i)});
+    std::size_t differences = 0;
+    for (std::size_t i = 0; i < size; ++i) differences += found[i] == std::byte{vtier::test::pattern(5, i)} ? 0U : 1U;
+    CHECK(differences == 0);
     std::sort(descriptors.begin(), descriptors.end());
     descriptors.erase(std::unique(descriptors.begin(), descriptors.end()), descriptors.end());
     CHECK(descriptors.size() == file_count);

@@ -21,6 +21,7 @@ namespace vtier::test {
 /// thread.
 inline bool enter_own_mounts() {
   const auto user = ::geteuid();
+  const auto group = ::getegid();
   const auto write_text = [](const char* path, std::string_view text) {
     const int file = ::open(path, O_WRONLY | O_CLOEXEC);
     if (file < 0) return false;
@@ -30,6 +31,8 @@ inline bool enter_own_mounts() {
   };
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
   if (!write_text("/proc/self/uid_map", "0 " + std::to_string(user) + " 1")) return false;
+  if (!write_text("/proc/self/setgroups", "deny")) return false;
+  if (!write_text("/proc/self/gid_map", "0 " + std::to_string(group) + " 1")) return false;
   return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 

@@ -31,11 +31,13 @@ struct device_memory {
 ///         in order; work in two streams is unordered but for events.
 ///         `event` is a shared, copyable mark: one recording for its whole life, never re-recorded, so whoever holds it
 ///         may wait for it at any time, also after the stream is gone. A default-made event has always passed.
+///         Destroying a stream loses no work: what was submitted still runs.
 /// Gives   record(s): an event that passes once everything submitted to s so far has run.
 ///         wait(s, e): later work of s starts after e has passed; the host does not block.
 ///         passed(e): never blocks. synchronize(e), synchronize(s): the host blocks until passed or empty.
 ///         copy(s, target, source, bytes, direction), fill(s, target, value, bytes): in stream order, host not blocked.
-///         launch(s, f): runs f on the host in stream order; f calls no device function.
+///         launch(s, f): runs f on the host in stream order; f calls no device function and waits for no other f. What f
+///         throws is kept: the next synchronize() behind it throws it as device_error, once, and later work runs.
 ///         allocate(bytes): device bytes at 256-byte alignment, null for zero bytes. allocate(s, bytes) and
 ///         deallocate(s, p, bytes): the same in stream order.
 ///         register_host(p, bytes): makes host memory fit for asynchronous copies; false where the runtime refuses, in
