@@ -6,6 +6,11 @@
 
 include_guard()
 
+# What may be there: how it is called, the header and the library that show it.
+set(vtier_feature_names hwloc numa uring cuda)
+set(vtier_feature_headers hwloc.h numaif.h liburing.h cuda_runtime_api.h)
+set(vtier_feature_libraries hwloc numa uring cudart)
+
 # Looks for one library; sets `reason` in the caller's scope to what is missing, empty where all is there.
 function(vtier_find_feature name header library)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "INCLUDE_HINTS;LIBRARY_HINTS")

@@ -99,7 +99,7 @@ inline void print(std::ostream& to, const summary& s) {
   if (s.compared && s.seconds_resident > 0) text << ", ratio " << s.tiered->seconds / s.seconds_resident;
   text << '\n';
   if (s.compared) text << "identical: " << (s.difference ? "no (first difference " + *s.difference + ")" : "yes") << '\n';
-  to << text.str() << std::flush;
+  to << "\n" << text.str() << std::flush;
 }
 
 namespace detail {

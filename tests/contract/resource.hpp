@@ -229,7 +229,7 @@ void check_threads(const Make& make) {
   std::vector<std::thread> threads;
   std::vector<int> lost(4, 0);
   for (std::size_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, t] {
       random_source random{t};
       for (int i = 0; i < 200; ++i) {
         const std::size_t size = 1 + random.below(20'000);

@@ -8,14 +8,26 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <vtier/core/bytes.hpp>
 #include <vtier/core/random_source.hpp>
+#include <vtier/memory/hbm.hpp>
+#include <vtier/memory/mapped_file.hpp>
+#include <vtier/memory/pinned.hpp>
+#include <vtier/runtime/hierarchy.hpp>
 
-#include "../../examples/train_gpt/trainer.hpp"
+#include "../../examples/train_gpt/data.hpp"
 #include "../../examples/train_gpt/host_ops.hpp"
+#include "../../examples/train_gpt/options.hpp"
+#include "../../examples/train_gpt/progress.hpp"
+#include "../../examples/train_gpt/summary.hpp"
+#include "../../examples/train_gpt/trainer.hpp"
 #include "support/plain_hierarchy.hpp"
+#include "support/scratch_directory.hpp"
 
 namespace {
 
@@ -157,18 +169,27 @@ struct outcome {
   std::vector<float> parameters;
 };
 
-outcome train_toy(std::size_t steps, std::uint64_t seed) {
-  const vtier::host::device on;
-  plain_hierarchy mem{on};
+template <class Hierarchy>
+outcome train_toy_over(Hierarchy& mem, const vtier::host::device& on, std::size_t steps, std::uint64_t seed) {
   adamw_settings settings;
   settings.rate = 1e-2;
-  trainer<plain_hierarchy> run{mem, on, toy, seed, steps, settings};
+  trainer<Hierarchy> run{mem, on, toy, seed, steps, settings};
   for (std::size_t i = 0; i < steps; ++i) run.step(toy_tokens(100 + i, 4));
   run.finish();
   outcome result;
   for (std::size_t i = 0; i < steps; ++i) result.losses.push_back(run.loss(i));
   result.parameters = run.parameters();
   return result;
+}
+
+outcome train_toy(std::size_t steps, std::uint64_t seed) {
+  const vtier::host::device on;
+  plain_hierarchy mem{on};
+  return train_toy_over(mem, on, steps, seed);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 }  // namespace
@@ -179,8 +200,30 @@ TEST_CASE("two runs from one seed are the same bits", "[train_gpt]") {
   const outcome other = train_toy(3, 2);
   CHECK(first.losses == second.losses);
   REQUIRE(first.parameters.size() == toy.parameter_count());
-  CHECK(std::memcmp(first.parameters.data(), second.parameters.data(), first.parameters.size() * sizeof(float)) == 0);
+  CHECK(same_bits(first.parameters, second.parameters));
   CHECK(first.losses != other.losses);
+}
+
+TEST_CASE("tiers that hold a fraction of the state change no bit", "[train_gpt]") {
+  using namespace vtier::literals;
+  const vtier::test::scratch_directory scratch;
+  const vtier::host::device on;
+  vtier::hierarchy mem{vtier::hbm{on, {.budget = 96_KiB, .name = "hbm"}},
+                       vtier::pinned{std::nullopt, {.budget = 128_KiB, .name = "dram", .require_lock = false}},
+                       vtier::mapped_file{scratch.path(), {.budget = 16_MiB, .name = "disk"}}};
+  const outcome tiered = train_toy_over(mem, on, 4, 1);
+  const outcome plain = train_toy(4, 1);
+  CHECK(tiered.losses == plain.losses);
+  CHECK(same_bits(tiered.parameters, plain.parameters));
+  const auto counted = mem.count();
+  REQUIRE(counted.tiers.size() == 3);
+  for (const auto& t : counted.tiers) {
+    CAPTURE(t.name);
+    CHECK(t.peak_bytes <= t.budget_bytes);
+    CHECK(t.peak_bytes > 0);  // else the test did not reach the tier
+  }
+  CHECK(counted.tensor_bytes == 0);
+  CHECK(counted.errors.empty());
 }
 
 TEST_CASE("the loss falls, later than when guessing among the letters in use", "[train_gpt]") {
@@ -215,4 +258,120 @@ TEST_CASE("a team covers every index once, whatever the length", "[train_gpt]") 
       CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
     }
   }
+}
+
+TEST_CASE("the command line is read, and what cannot be followed is refused in words", "[train_gpt]") {
+  const command c = parse({"--layers", "3", "--width=96", "--heads", "6", "--context", "32", "--batch", "2", "--steps", "9", "--seed",
+                           "18446744073709551615", "--hbm", "1.5MiB", "--dram=3MiB", "--disk", "/", "--device", "host",
+                           "--json", "out.json", "--compare"});
+  CHECK(c.shape.layers == 3);
+  CHECK(c.shape.width == 96);
+  CHECK(c.shape.heads == 6);
+  CHECK(c.shape.context == 32);
+  CHECK(c.shape.batch == 2);
+  CHECK(c.steps == 9);
+  CHECK(c.seed == ~std::uint64_t{0});
+  CHECK(c.hbm_bytes == 3U << 19U);
+  CHECK(c.dram_bytes == 3U << 20U);
+  CHECK(c.disk == "/");
+  CHECK(c.device == "host");
+  CHECK(c.json == "out.json");
+  CHECK(c.compare);
+  CHECK(parse({"--help"}).help);
+  using arguments = std::vector<std::string>;
+  for (const arguments& bad :
+       {arguments{"--layers"}, arguments{"--layers", "0"}, arguments{"--layers", "-1"}, arguments{"--layers", "2x"},
+        arguments{"--layers", ""}, arguments{"--steps", "99999999999999999999"}, arguments{"--width", "10", "--heads", "3"},
+        arguments{"--hbm", "48M"}, arguments{"--hbm", "0"}, arguments{"--dram", "much"}, arguments{"--device", "tpu"},
+        arguments{"--compare=yes"}, arguments{"--no-such-option"}, arguments{"stray"}, arguments{"--text", "/no/such/file"},
+        arguments{"--disk", "/no/such/directory"}}) {
+    CAPTURE(bad.front(), bad.size());
+    CHECK_THROWS_AS(parse(bad), bad_option);
+  }
+}
+
+TEST_CASE("the defaults need more than the two fast tiers", "[train_gpt]") {
+  const command c;
+  CHECK(c.shape.state_bytes() >= 4 * c.hbm_bytes);
+  CHECK(4 * c.shape.parameter_count() * sizeof(float) > c.hbm_bytes + c.dram_bytes);  // also when activations are gone
+}
+
+TEST_CASE("batches are a function of seed and step, and targets follow inputs", "[train_gpt]") {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>(i % 251);
+  const batches data{text, toy, 4};
+  CHECK(data.at(5) == data.at(5));
+  CHECK(data.at(5) != data.at(6));
+  CHECK(data.at(5) != batches(text, toy, 5).at(5));
+  const auto tokens = data.at(0);
+  REQUIRE(tokens.size() == toy.batch * (toy.context + 1));
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    if ((i + 1) % (toy.context + 1) != 0) CHECK(tokens[i + 1] == (tokens[i] + 1) % 251);
+  }
+  CHECK_THROWS_AS(batches(text.substr(0, toy.context), toy, 1), std::runtime_error);
+  CHECK(read_corpus("").text.size() >= 20'000);
+}
+
+TEST_CASE("a comparison names the first difference, and the file says all", "[train_gpt]") {
+  run_result a;
+  a.losses = {5.5, 4.5};
+  a.parameters = {1.0F, 2.0F};
+  run_result b = a;
+  CHECK(!first_difference(a, b));
+  b.parameters[1] = std::nextafter(2.0F, 3.0F);
+  REQUIRE(first_difference(a, b));
+  CHECK(first_difference(a, b)->find("parameter 1") != std::string::npos);
+  b.losses[1] = std::nextafter(4.5, 5.0);
+  CHECK(first_difference(a, b)->find("at step 2") == 0);
+
+  a.seconds = 2.5;
+  a.counted.tiers.resize(2);
+  a.counted.tiers[0].name = "hbm";
+  a.counted.tiers[0].budget_bytes = 100;
+  a.counted.tiers[0].peak_bytes = 90;
+  a.counted.tiers[1].name = "a \"quoted\" name";
+  a.counted.links.resize(1);
+  a.counted.links[0].name = "hbm -> dram";
+  a.counted.links[0].moved_bytes = 77;
+  summary s;
+  s.steps = 2;
+  s.state_bytes = 1234;
+  s.compared = true;
+  s.seconds_resident = 1.25;
+  s.tiered = &a;
+  std::ostringstream json;
+  write_json(json, s);
+  for (const char* const part :
+       {"\"steps\": 2", "\"identical\": true", "\"state_bytes\": 1234", "\"tiers\": [", "\"name\": \"hbm\", \"budget_bytes\": 100, \"peak_bytes\": 90",
+        "\"a \\\"quoted\\\" name\"", "\"seconds_resident\": 1.25", "\"seconds_tiered\": 2.5", "\"moved_bytes\": {", "\"hbm -> dram\": 77",
+        "\"first_loss\": 5.5", "\"final_loss\": 4.5"}) {
+    CAPTURE(part, json.str());
+    CHECK(json.str().find(part) != std::string::npos);
+  }
+  std::ostringstream text;
+  print(text, s);
+  CHECK(text.str().find("\nidentical: yes\n") != std::string::npos);
+  s.difference = first_difference(a, b);
+  print(text, s);
+  CHECK(text.str().find("\nidentical: no (first difference at step 2") != std::string::npos);
+}
+
+TEST_CASE("progress is one line that redraws on a terminal, and plain lines elsewhere", "[train_gpt]") {
+  std::ostringstream plain;
+  std::ostringstream redrawn;
+  {
+    progress_line to_plain{"tiered", 20, plain, false};
+    progress_line to_terminal{"tiered", 20, redrawn, true};
+    for (std::size_t i = 0; i < 20; ++i) {
+      to_plain.show({i, 3.25, 0.5, 0.07});
+      to_terminal.show({i, 3.25, 0.5, 0.07});
+    }
+  }
+  const std::string lines = plain.str();
+  const std::string bar = redrawn.str();
+  CHECK(std::count(lines.begin(), lines.end(), '\n') == 20);
+  CHECK(lines.find('\r') == std::string::npos);
+  CHECK(lines.find("step  7/20  loss 3.2500  0.50 s  stall   7 %") != std::string::npos);
+  CHECK(std::count(bar.begin(), bar.end(), '\n') == 1);
+  CHECK(bar.find("[########################] step 20/20") != std::string::npos);
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vtier/observe/report.hpp>
+
+#include <cstddef>
+#include <iomanip>
+#include <sstream>
+#include <string>
+
+#include <vtier/core/bytes.hpp>
+
+#include "support/catch.hpp"
+
+using namespace vtier::literals;
+
+namespace {
+
+std::string text(const vtier::report& r) {
+  std::ostringstream to;
+  to << r;
+  return to.str();
+}
+bool has(const std::string& where, const std::string& what) { return where.find(what) != std::string::npos; }
+
+vtier::statistics counted() {
+  vtier::statistics s;
+  vtier::tier_statistics hbm;
+  hbm.name = "hbm";
+  hbm.budget_bytes = 64_GiB;
+  hbm.peak_bytes = 63_GiB;
+  hbm.used_bytes = 62_GiB;
+  hbm.role_bytes[static_cast<std::size_t>(vtier::role::parameter)] = 61_GiB;
+  hbm.role_bytes[static_cast<std::size_t>(vtier::role::workspace)] = 1_GiB;
+  vtier::tier_statistics pinned;
+  pinned.name = "pinned";
+  pinned.budget_bytes = 256_GiB;
+  pinned.staging_bytes = 32_MiB;
+  s.tiers = {hbm, pinned};
+  s.links = {{"pinned -> hbm", 1, 0, 3_TiB, 17}};
+  s.tensor_count = 5;
+  s.tensor_bytes = 100_GiB;
+  s.tensor_peak_bytes = 120_GiB;
+  s.lease_count = 200;
+  s.hit_count = 150;
+  s.prefetch_hit_count = 40;
+  s.blocked_ns = 250'000'000;
+  s.blocked_fetch_ns = 200'000'000;
+  s.blocked_room_ns = 50'000'000;
+  s.step_count = 10;
+  s.step_ns = 1'000'000'000;
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a report of nothing is a report", "[observe][report]") {
+  const vtier::report r{vtier::statistics{}};
+  CHECK(r.hit_share() == 1.0);
+  const std::string t = text(r);
+  CHECK(t.back() == '\n');
+  CHECK(has(t, "tensors: 0"));
+  CHECK(has(t, "leases: 0, in place 100.0 %"));
+  CHECK_FALSE(has(t, "steps"));  // no division by none
+  CHECK_FALSE(has(t, "nan"));
+}
+
+TEST_CASE("a report shows every tier with its roles, every link, and the waiting", "[observe][report]") {
+  const vtier::report r{counted()};
+  CHECK(r.hit_share() == 0.75);
+  const std::string t = text(r);
+  CAPTURE(t);
+  for (const char* part : {"hbm", "64 GiB", "63 GiB", "62 GiB", "61 GiB", "pinned", "256 GiB", "32 MiB", "pinned -> hbm", "3 TiB",
+                           "17", "tensors: 5 of 100 GiB (at most 120 GiB)", "leases: 200, in place 75.0 %", "by prefetch 40",
+                           "host blocked: 250.0 ms", "from files 200.0 ms", "for room 50.0 ms", "25.0 % of 10 steps of 100.0 ms"}) {
+    CAPTURE(part);
+    CHECK(has(t, part));
+  }
+  for (const vtier::role what : vtier::all_roles) CHECK(has(t, std::string{vtier::name(what)}));
+}
+
+TEST_CASE("columns of a table end below each other", "[observe][report]") {
+  std::istringstream lines{text(vtier::report{counted()})};
+  std::string head;
+  std::string hbm;
+  std::string pinned;
+  std::getline(lines, head);
+  std::getline(lines, hbm);
+  std::getline(lines, pinned);
+  CHECK(head.size() == hbm.size());
+  CHECK(hbm.size() == pinned.size());
+  CHECK(head.find("budget") + std::string{"budget"}.size() == hbm.find("64 GiB") + std::string{"64 GiB"}.size());
+}
+
+TEST_CASE("notes and errors are told one by one", "[observe][report]") {
+  vtier::statistics s;
+  s.notes = {"memory stays unlocked", "no direct I/O"};
+  s.errors = {"a write to files failed"};
+  const std::string t = text(vtier::report{s});
+  CHECK(has(t, "note: memory stays unlocked\n"));
+  CHECK(has(t, "note: no direct I/O\n"));
+  CHECK(has(t, "error: a write to files failed\n"));
+}
+
+TEST_CASE("printing leaves the stream as it was", "[observe][report]") {
+  std::ostringstream to;
+  to << std::hex << std::setfill('*') << std::setprecision(3);
+  to << vtier::report{counted()};
+  CHECK(has(to.str(), "leases: 200"));  // not c8
+  to.str("");
+  to << 255 << ' ' << 1.23456;
+  CHECK(to.str() == "ff 1.23");
+}

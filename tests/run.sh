@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds the tests and runs them all: the concurrent rooms under the sanitizers first, then
+# everything. run.sh [--no-install] [--quick]     (--quick: without the sanitizers)
+set -eu
+. "$(dirname "$0")/../cmake/setup.sh"
+install=yes
+quick=no
+for argument in "$@"; do
+  case $argument in
+    --no-install) install=no ;;
+    --quick) quick=yes ;;
+    *) echo "run.sh [--no-install] [--quick]"; exit 2 ;;
+  esac
+done
+[ "$install" = yes ] && vtier_install "${vtier_packages_tests[@]}"
+
+say() { printf '\n== %s (%s s so far)\n' "$*" "$SECONDS"; }
+
+build_and_test() {  # DIRECTORY NAME [-D...]
+  local build=$1 name=$2
+  shift 2
+  say "$name: configure and build"
+  vtier_configure "$build" "$@"
+  cmake --build "$build" -j "$vtier_jobs" >"$build.log" 2>&1 || { grep -E 'error|warning|FAILED' -A 5 "$build.log" || tail -50 "$build.log"; exit 1; }
+  say "$name: run"
+  (cd "$build" && ctest --output-on-failure -j "$vtier_jobs")
+}
+
+root=$vtier_root/build
+quick_flags=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1")
+sanitized=(-DVTIER_BUILD_BENCH=OFF -DVTIER_BUILD_EXAMPLES=OFF -DVTIER_TEST_BUILDS=OFF)
+concurrent="-DVTIER_TEST_ROOMS=device;io;transfer;runtime;train;cases"
+if [ "$quick" = no ]; then
+  build_and_test "$root/asan" "AddressSanitizer and UndefinedBehaviorSanitizer" "${quick_flags[@]}" "${sanitized[@]}" \
+    -DVTIER_SANITIZE=address,undefined "$concurrent"
+  build_and_test "$root/tsan" "ThreadSanitizer" "${quick_flags[@]}" "${sanitized[@]}" -DVTIER_SANITIZE=thread "$concurrent"
+fi
+build_and_test "$root/dev" "everything" "${quick_flags[@]}"
+say "done"
