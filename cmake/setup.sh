@@ -35,6 +35,7 @@ vtier_packages_tests=("${vtier_packages_bench[@]}" catch2 clang binutils util-li
 vtier_configure() {
   local directory=$1
   shift
+  mkdir -p "$(dirname "$directory")"
   local generator=()
   [ -f "$directory/CMakeCache.txt" ] || { command -v ninja >/dev/null 2>&1 && generator=(-G Ninja); }
   cmake -S "$vtier_root" -B "$directory" "${generator[@]}" "$@" >"$directory.log" 2>&1 ||

@@ -108,7 +108,12 @@ function(vtier_add_features core scope)
       endif()
       add_library(vtier::cuda INTERFACE IMPORTED ${scope})
       target_link_libraries(vtier::cuda INTERFACE vtier::vtier)
-      target_compile_features(vtier::cuda INTERFACE cuda_std_20)
+      # Some releases of CMake do not know that a new nvcc speaks C++20 and stop at the feature.
+      if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)
+        target_compile_features(vtier::cuda INTERFACE cuda_std_20)
+      else()
+        target_compile_options(vtier::cuda INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
+      endif()
     endif()
     # BUILD_INTERFACE keeps paths of this machine out of the exported target.
     target_compile_definitions(${target} INTERFACE "$<BUILD_INTERFACE:VTIER_HAS_${upper}=1>")

@@ -52,8 +52,8 @@ class ops<vtier::cuda::device> {
     product(s, {dout, outputs, false}, {w, inputs, false}, {dx, inputs}, rows, inputs, outputs, 0.0F);
   }
 
-  void linear_weight_gradient(stream_ref s, float* dw, float* dbias, const float* dout, const float* x, std::size_t rows,
-                              std::size_t outputs, std::size_t inputs) {
+  void linear_weight_gradient(stream_ref s, float* dw, float* dbias, const float* dout, const float* x,
+                              std::size_t rows, std::size_t outputs, std::size_t inputs) {
     if (dbias != nullptr) kernels::sum_rows(s, dbias, dout, rows, outputs);
     product(s, {dout, outputs, true}, {x, inputs, false}, {dw, inputs}, outputs, inputs, rows, 0.0F);
   }
@@ -107,15 +107,16 @@ class ops<vtier::cuda::device> {
       float* const dq = dqkv + b * shape.context * z.wide;
       const float* const above = dout + b * shape.context * shape.width;
       probabilities(s, p, q, shape);
-      product(s, {p, z.n, true, z.squares}, {above, shape.width, false, z.head}, {dq + 2 * shape.width, z.wide, z.head}, z.n,
-              z.head, z.n, 0.0F, shape.heads);
-      product(s, {above, shape.width, false, z.head}, {v, z.wide, true, z.head}, {d, z.n, z.squares}, z.n, z.n, z.head, 0.0F,
-              shape.heads);
+      product(s, {p, z.n, true, z.squares}, {above, shape.width, false, z.head}, {dq + 2 * shape.width, z.wide, z.head},
+              z.n, z.head, z.n, 0.0F, shape.heads);
+      product(s, {above, shape.width, false, z.head}, {v, z.wide, true, z.head}, {d, z.n, z.squares}, z.n, z.n, z.head,
+              0.0F, shape.heads);
       kernels::causal_softmax_gradient(s, d, p, shape.heads, z.squares, z.n, z.scale);
       check_launch();
-      product(s, {d, z.n, false, z.squares}, {k, z.wide, false, z.head}, {dq, z.wide, z.head}, z.n, z.head, z.n, 0.0F, shape.heads);
-      product(s, {d, z.n, true, z.squares}, {q, z.wide, false, z.head}, {dq + shape.width, z.wide, z.head}, z.n, z.head, z.n, 0.0F,
+      product(s, {d, z.n, false, z.squares}, {k, z.wide, false, z.head}, {dq, z.wide, z.head}, z.n, z.head, z.n, 0.0F,
               shape.heads);
+      product(s, {d, z.n, true, z.squares}, {q, z.wide, false, z.head}, {dq + shape.width, z.wide, z.head}, z.n, z.head,
+              z.n, 0.0F, shape.heads);
     }
   }
 
@@ -136,7 +137,8 @@ class ops<vtier::cuda::device> {
     check_launch();
   }
 
-  void adamw(stream_ref s, float* p, float* m, float* v, const float* g, std::size_t count, const adamw_factors& factors) {
+  void adamw(stream_ref s, float* p, float* m, float* v, const float* g, std::size_t count,
+             const adamw_factors& factors) {
     kernels::adamw(s, p, m, v, g, count, factors);
     check_launch();
   }
@@ -171,8 +173,8 @@ class ops<vtier::cuda::device> {
 
   void probabilities(stream_ref s, float* scores, const float* q, const gpt_shape& shape) {
     const sizes z{shape};
-    product(s, {q, z.wide, false, z.head}, {q + shape.width, z.wide, true, z.head}, {scores, z.n, z.squares}, z.n, z.n, z.head,
-            0.0F, shape.heads);
+    product(s, {q, z.wide, false, z.head}, {q + shape.width, z.wide, true, z.head}, {scores, z.n, z.squares}, z.n, z.n,
+            z.head, 0.0F, shape.heads);
     kernels::causal_softmax(s, scores, shape.heads, z.squares, z.n, z.scale);
     check_launch();
   }
@@ -186,15 +188,16 @@ class ops<vtier::cuda::device> {
     check_launch();
     check(static_cast<int>(::cublasSetStream(blas_, s)), "cublasSetStream");
     check(static_cast<int>(::cublasSgemmStridedBatched(
-              blas_, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, i(columns), i(rows),
-              i(inner), &one, b.data, i(b.stride), far_apart(b.apart), a.data, i(a.stride), far_apart(a.apart), &old, c.data,
-              i(c.stride), far_apart(c.apart), i(count))),
+              blas_, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, i(columns),
+              i(rows), i(inner), &one, b.data, i(b.stride), far_apart(b.apart), a.data, i(a.stride), far_apart(a.apart),
+              &old, c.data, i(c.stride), far_apart(c.apart), i(count))),
           "cublasSgemmStridedBatched");
   }
 
   static void check_launch() { check(static_cast<int>(::cudaGetLastError()), "a kernel launch"); }
   static void check(int code, const char* call) {
-    if (code != 0) throw vtier::device_error(code, std::string{"train_gpt: "} + call + " failed with code " + std::to_string(code));
+    if (code != 0)
+      throw vtier::device_error(code, std::string{"train_gpt: "} + call + " failed with code " + std::to_string(code));
   }
 
   cublasHandle_t blas_ = nullptr;

@@ -23,7 +23,8 @@ namespace train_gpt {
 namespace detail {
 
 // The regular files below a directory that have one of the endings, or all of them; sorted by path, links left out.
-inline std::vector<std::filesystem::path> files_below(const std::filesystem::path& directory, const std::string& ending) {
+inline std::vector<std::filesystem::path> files_below(const std::filesystem::path& directory,
+                                                      const std::string& ending) {
   std::vector<std::filesystem::path> result;
   std::error_code ignored;
   for (std::filesystem::recursive_directory_iterator at{directory, ignored}, end; at != end; at.increment(ignored)) {
@@ -75,7 +76,8 @@ struct corpus {
 /// Needs   a text longer than context + 1 bytes (checked)
 class batches {
  public:
-  batches(std::string text, const gpt_shape& shape, std::uint64_t seed) : text_{std::move(text)}, shape_{shape}, seed_{seed} {
+  batches(std::string text, const gpt_shape& shape, std::uint64_t seed)
+      : text_{std::move(text)}, shape_{shape}, seed_{seed} {
     if (text_.size() < shape.context + 2) {
       throw std::runtime_error("the text has " + std::to_string(text_.size()) + " bytes, too few for a context of " +
                                std::to_string(shape.context) + ": use a longer text or a smaller --context");

@@ -31,8 +31,8 @@ struct gpt_shape {
     return (vocabulary + context) * width + layers * (12 * width * width + small_rows * width) + 2 * width;
   }
 
-  /// What the layers save in the forward pass, in elements: the residual stream twice, q, k and v, what attention gives,
-  /// and what goes into GELU; and the last residual stream.
+  /// What the layers save in the forward pass, in elements: the residual stream twice, q, k and v, what attention
+  /// gives, and what goes into GELU; and the last residual stream.
   [[nodiscard]] constexpr std::size_t saved_count() const noexcept { return (layers * 10 + 1) * rows() * width; }
 
   /// Parameters, gradients, two moments, and saved activations; in a step, gradients come as activations go.

@@ -3,8 +3,8 @@
 
 // The loops of the host operations, each over a range of rows, columns or elements, so that a team can share them.
 //
-// They are written for the vectoriser: sums run in sixteen lanes that are added in a fixed order, and the exponential is
-// a polynomial without branches. Nothing here depends on where an array lies or how it is aligned.
+// They are written for the vectoriser: sums run in sixteen lanes that are added in a fixed order, and the exponential
+// is a polynomial without branches. Nothing here depends on where an array lies or how it is aligned.
 
 #include <bit>
 #include <cmath>
@@ -101,8 +101,9 @@ inline void layer_norm(float* out, float* stats, const float* x, const float* ga
   }
 }
 
-inline void layer_norm_gradient_rows(float* dx, const float* dout, const float* x, const float* stats, const float* gain,
-                                     std::size_t begin, std::size_t end, std::size_t width, bool first) noexcept {
+inline void layer_norm_gradient_rows(float* dx, const float* dout, const float* x, const float* stats,
+                                     const float* gain, std::size_t begin, std::size_t end, std::size_t width,
+                                     bool first) noexcept {
   const auto share = 1.0F / static_cast<float>(width);
   for (std::size_t r = begin; r < end; ++r) {
     const float* const above = dout + r * width;
@@ -110,7 +111,8 @@ inline void layer_norm_gradient_rows(float* dx, const float* dout, const float* 
     const float mean = stats[2 * r];
     const float scale = stats[2 * r + 1];
     const float d_mean = sum(width, [&](std::size_t c) { return above[c] * gain[c]; }) * share;
-    const float d_normed = sum(width, [&](std::size_t c) { return above[c] * gain[c] * ((from[c] - mean) * scale); }) * share;
+    const float d_normed =
+        sum(width, [&](std::size_t c) { return above[c] * gain[c] * ((from[c] - mean) * scale); }) * share;
     float* __restrict to = dx + r * width;
     for (std::size_t c = 0; c < width; ++c) {
       const float d = (above[c] * gain[c] - d_mean - (from[c] - mean) * scale * d_normed) * scale;
@@ -119,8 +121,9 @@ inline void layer_norm_gradient_rows(float* dx, const float* dout, const float* 
   }
 }
 
-inline void layer_norm_gradient_columns(float* dgain, float* dbias, const float* dout, const float* x, const float* stats,
-                                        std::size_t begin, std::size_t end, std::size_t rows, std::size_t width) noexcept {
+inline void layer_norm_gradient_columns(float* dgain, float* dbias, const float* dout, const float* x,
+                                        const float* stats, std::size_t begin, std::size_t end, std::size_t rows,
+                                        std::size_t width) noexcept {
   for (std::size_t c = begin; c < end; ++c) dgain[c] = dbias[c] = 0.0F;
   for (std::size_t r = 0; r < rows; ++r) {
     const float* const above = dout + r * width;
@@ -170,7 +173,8 @@ inline void causal_softmax(float* scores, std::size_t size, float scale) noexcep
 }
 
 /// Turns the gradient of probabilities into that of scores, in place.
-inline void causal_softmax_gradient(float* gradient, const float* probabilities, std::size_t size, float scale) noexcept {
+inline void causal_softmax_gradient(float* gradient, const float* probabilities, std::size_t size,
+                                    float scale) noexcept {
   for (std::size_t i = 0; i < size; ++i) {
     float* __restrict d = gradient + i * size;
     const float* const p = probabilities + i * size;

@@ -41,7 +41,9 @@ class ops<vtier::host::device> {
   /// The time spent in operations so far; for work enqueued on the stream of the operations.
   ///
   /// Units   ns
-  [[nodiscard]] std::int64_t busy_ns() const noexcept { return busy_ns_; }
+  [[nodiscard]] std::int64_t busy_ns() const noexcept {
+    return busy_ns_;
+  }
 
   void linear(stream_ref s, float* out, const float* x, const float* w, const float* bias, const float* residual,
               std::size_t rows, std::size_t outputs, std::size_t inputs) {
@@ -64,12 +66,13 @@ class ops<vtier::host::device> {
     });
   }
 
-  void linear_weight_gradient(stream_ref s, float* dw, float* dbias, const float* dout, const float* x, std::size_t rows,
-                              std::size_t outputs, std::size_t inputs) {
+  void linear_weight_gradient(stream_ref s, float* dw, float* dbias, const float* dout, const float* x,
+                              std::size_t rows, std::size_t outputs, std::size_t inputs) {
     enqueue(s, [=, this] {
       team_.run(outputs, 16, [&](std::size_t begin, std::size_t end, std::size_t) {
         if (dbias != nullptr) host_math::sum_rows(dbias, dout, begin, end, rows, outputs);
-        product(true, false, end - begin, inputs, rows, dout + begin, outputs, x, inputs, 0.0F, dw + begin * inputs, inputs);
+        product(true, false, end - begin, inputs, rows, dout + begin, outputs, x, inputs, 0.0F, dw + begin * inputs,
+                inputs);
       });
     });
   }
@@ -97,15 +100,15 @@ class ops<vtier::host::device> {
 
   void gelu(stream_ref s, float* out, const float* x, std::size_t count) {
     enqueue(s, [=, this] {
-      team_.run(count, 4096, [&](std::size_t begin, std::size_t end, std::size_t) { host_math::gelu(out, x, begin, end); });
+      team_.run(count, 4096,
+                [&](std::size_t begin, std::size_t end, std::size_t) { host_math::gelu(out, x, begin, end); });
     });
   }
 
   void gelu_gradient(stream_ref s, float* dx, const float* x, std::size_t count) {
     enqueue(s, [=, this] {
-      team_.run(count, 4096, [&](std::size_t begin, std::size_t end, std::size_t) {
-        host_math::gelu_gradient(dx, x, begin, end);
-      });
+      team_.run(count, 4096,
+                [&](std::size_t begin, std::size_t end, std::size_t) { host_math::gelu_gradient(dx, x, begin, end); });
     });
   }
 
@@ -122,8 +125,8 @@ class ops<vtier::host::device> {
         for (std::size_t i = begin; i < end; ++i) {
           const head h{shape, i};
           probabilities(scores, qkv + h.in_qkv, shape);
-          product(false, false, shape.context, h.size, shape.context, scores, shape.context, qkv + h.in_qkv + 2 * shape.width,
-                  3 * shape.width, 0.0F, out + h.in_out, shape.width);
+          product(false, false, shape.context, h.size, shape.context, scores, shape.context,
+                  qkv + h.in_qkv + 2 * shape.width, 3 * shape.width, 0.0F, out + h.in_out, shape.width);
         }
       });
     });
@@ -185,7 +188,8 @@ class ops<vtier::host::device> {
     });
   }
 
-  void adamw(stream_ref s, float* p, float* m, float* v, const float* g, std::size_t count, const adamw_factors& factors) {
+  void adamw(stream_ref s, float* p, float* m, float* v, const float* g, std::size_t count,
+             const adamw_factors& factors) {
     enqueue(s, [=, this] {
       team_.run(count, 4096, [&](std::size_t begin, std::size_t end, std::size_t) {
         host_math::adamw(p, m, v, g, begin, end, factors);
@@ -214,7 +218,9 @@ class ops<vtier::host::device> {
     std::size_t in_qkv;
   };
 
-  static float scale_of(const gpt_shape& shape) { return 1.0F / std::sqrt(static_cast<float>(shape.head_width())); }
+  static float scale_of(const gpt_shape& shape) {
+    return 1.0F / std::sqrt(static_cast<float>(shape.head_width()));
+  }
 
   static void probabilities(float* scores, const float* q, const gpt_shape& shape) {
     product(false, true, shape.context, shape.context, shape.head_width(), q, 3 * shape.width, q + shape.width,
@@ -227,8 +233,8 @@ class ops<vtier::host::device> {
                       const float* a, std::size_t a_stride, const float* b, std::size_t b_stride, float old, float* c,
                       std::size_t c_stride) {
     const auto i = [](std::size_t n) { return static_cast<int>(n); };
-    cblas_sgemm(CblasRowMajor, transposed_a ? CblasTrans : CblasNoTrans, transposed_b ? CblasTrans : CblasNoTrans, i(rows),
-                i(columns), i(inner), 1.0F, a, i(a_stride), b, i(b_stride), old, c, i(c_stride));
+    cblas_sgemm(CblasRowMajor, transposed_a ? CblasTrans : CblasNoTrans, transposed_b ? CblasTrans : CblasNoTrans,
+                i(rows), i(columns), i(inner), 1.0F, a, i(a_stride), b, i(b_stride), old, c, i(c_stride));
   }
 
   vtier::host::device on_;

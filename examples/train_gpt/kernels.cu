@@ -35,14 +35,18 @@ __device__ T together(T value, Join join) {
 
 struct plus {
   template <class T>
-  __device__ T operator()(T a, T b) const { return a + b; }
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 struct larger {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-__global__ void start_rows_kernel(float* out, const float* bias, const float* residual, std::size_t count, std::size_t width) {
-  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count; i += gridDim.x * std::size_t{block_size}) {
+__global__ void start_rows_kernel(float* out, const float* bias, const float* residual, std::size_t count,
+                                  std::size_t width) {
+  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count;
+       i += gridDim.x * std::size_t{block_size}) {
     out[i] = (bias == nullptr ? 0.0F : bias[i % width]) + (residual == nullptr ? 0.0F : residual[i]);
   }
 }
@@ -67,11 +71,13 @@ __device__ void sum_columns(std::size_t rows, std::size_t width, Value value, St
 }
 
 __global__ void sum_rows_kernel(float* out, const float* x, std::size_t rows, std::size_t width) {
-  sum_columns(rows, width, [=](std::size_t r, std::size_t c) { return x[r * width + c]; },
-              [=](std::size_t c, float sum) { out[c] = sum; });
+  sum_columns(
+      rows, width, [=](std::size_t r, std::size_t c) { return x[r * width + c]; },
+      [=](std::size_t c, float sum) { out[c] = sum; });
 }
 
-__global__ void layer_norm_kernel(float* out, float* stats, const float* x, const float* gain, const float* bias, std::size_t width) {
+__global__ void layer_norm_kernel(float* out, float* stats, const float* x, const float* gain, const float* bias,
+                                  std::size_t width) {
   const std::size_t row = blockIdx.x;
   const float* const from = x + row * width;
   float sum = 0.0F;
@@ -110,27 +116,33 @@ __global__ void layer_norm_gradient_kernel(float* dx, const float* dout, const f
   }
 }
 
-__global__ void layer_norm_columns_kernel(float* dgain, float* dbias, const float* dout, const float* x, const float* stats,
-                                          std::size_t rows, std::size_t width) {
-  sum_columns(rows, width,
-              [=](std::size_t r, std::size_t c) {
-                return dout[r * width + c] * (x[r * width + c] - stats[2 * r]) * stats[2 * r + 1];
-              },
-              [=](std::size_t c, float sum) { dgain[c] = sum; });
-  sum_columns(rows, width, [=](std::size_t r, std::size_t c) { return dout[r * width + c]; },
-              [=](std::size_t c, float sum) { dbias[c] = sum; });
+__global__ void layer_norm_columns_kernel(float* dgain, float* dbias, const float* dout, const float* x,
+                                          const float* stats, std::size_t rows, std::size_t width) {
+  sum_columns(
+      rows, width,
+      [=](std::size_t r, std::size_t c) {
+        return dout[r * width + c] * (x[r * width + c] - stats[2 * r]) * stats[2 * r + 1];
+      },
+      [=](std::size_t c, float sum) { dgain[c] = sum; });
+  sum_columns(
+      rows, width, [=](std::size_t r, std::size_t c) { return dout[r * width + c]; },
+      [=](std::size_t c, float sum) { dbias[c] = sum; });
 }
 
-__device__ float gelu_gate(float x) { return 1.0F / (1.0F + expf(-gelu_scale * (x + 0.044715F * x * x * x))); }
+__device__ float gelu_gate(float x) {
+  return 1.0F / (1.0F + expf(-gelu_scale * (x + 0.044715F * x * x * x)));
+}
 
 __global__ void gelu_kernel(float* out, const float* x, std::size_t count) {
-  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count; i += gridDim.x * std::size_t{block_size}) {
+  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count;
+       i += gridDim.x * std::size_t{block_size}) {
     out[i] = x[i] * gelu_gate(x[i]);
   }
 }
 
 __global__ void gelu_gradient_kernel(float* dx, const float* x, std::size_t count) {
-  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count; i += gridDim.x * std::size_t{block_size}) {
+  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count;
+       i += gridDim.x * std::size_t{block_size}) {
     const float gate = gelu_gate(x[i]);
     const float inner = gelu_scale * (1.0F + 3.0F * 0.044715F * x[i] * x[i]);
     dx[i] *= gate + x[i] * gate * (1.0F - gate) * inner;
@@ -167,7 +179,8 @@ __device__ std::int32_t token_of(const std::int32_t* tokens, std::size_t row, st
   return tokens[row / context * (context + 1) + row % context + ahead];
 }
 
-__global__ void embed_kernel(float* out, const float* table, const float* positions, const std::int32_t* tokens, gpt_shape shape) {
+__global__ void embed_kernel(float* out, const float* table, const float* positions, const std::int32_t* tokens,
+                             gpt_shape shape) {
   const std::size_t row = blockIdx.x;
   const auto token = static_cast<std::size_t>(token_of(tokens, row, shape.context, 0));
   for (std::size_t c = threadIdx.x; c < shape.width; c += block_size) {
@@ -176,7 +189,8 @@ __global__ void embed_kernel(float* out, const float* table, const float* positi
 }
 
 // A block for each token of the vocabulary; its rows are added in order.
-__global__ void embed_table_kernel(float* dtable, const float* dout, const std::int32_t* tokens, gpt_shape shape, std::size_t rows) {
+__global__ void embed_table_kernel(float* dtable, const float* dout, const std::int32_t* tokens, gpt_shape shape,
+                                   std::size_t rows) {
   for (std::size_t c = threadIdx.x; c < shape.width; c += block_size) {
     float sum = dtable[blockIdx.x * shape.width + c];
     for (std::size_t r = 0; r < rows; ++r) {
@@ -194,7 +208,8 @@ __global__ void embed_positions_kernel(float* dpositions, const float* dout, gpt
   }
 }
 
-__global__ void cross_entropy_kernel(double* losses, float* logits, const std::int32_t* tokens, std::size_t context, float mean) {
+__global__ void cross_entropy_kernel(double* losses, float* logits, const std::int32_t* tokens, std::size_t context,
+                                     float mean) {
   static_assert(gpt_shape::vocabulary == block_size, "a thread for each token");
   const std::size_t row = blockIdx.x;
   float* const at = logits + row * gpt_shape::vocabulary;
@@ -215,19 +230,25 @@ __global__ void mean_kernel(double* losses, std::size_t rows) {
 }
 
 __global__ void adamw_kernel(float* p, float* m, float* v, const float* g, std::size_t count, adamw_factors k) {
-  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count; i += gridDim.x * std::size_t{block_size}) {
+  for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count;
+       i += gridDim.x * std::size_t{block_size}) {
     m[i] = k.beta1 * m[i] + (1.0F - k.beta1) * g[i];
     v[i] = k.beta2 * v[i] + (1.0F - k.beta2) * g[i] * g[i];
     p[i] = p[i] * k.keep - k.rate * (m[i] * k.correct1) / (sqrtf(v[i] * k.correct2) + k.epsilon);
   }
 }
 
-unsigned tiles_for(std::size_t width) { return static_cast<unsigned>((width + tile_columns - 1) / tile_columns); }
-unsigned narrow(std::size_t n) { return static_cast<unsigned>(n); }
+unsigned tiles_for(std::size_t width) {
+  return static_cast<unsigned>((width + tile_columns - 1) / tile_columns);
+}
+unsigned narrow(std::size_t n) {
+  return static_cast<unsigned>(n);
+}
 
 }  // namespace
 
-void start_rows(cudaStream_t s, float* out, const float* bias, const float* residual, std::size_t rows, std::size_t width) {
+void start_rows(cudaStream_t s, float* out, const float* bias, const float* residual, std::size_t rows,
+                std::size_t width) {
   start_rows_kernel<<<blocks_for(rows * width), block_size, 0, s>>>(out, bias, residual, rows * width, width);
 }
 
@@ -242,7 +263,8 @@ void layer_norm(cudaStream_t s, float* out, float* stats, const float* x, const 
 
 void layer_norm_gradient(cudaStream_t s, float* dx, float* dgain, float* dbias, const float* dout, const float* x,
                          const float* stats, const float* gain, std::size_t rows, std::size_t width, bool first) {
-  layer_norm_columns_kernel<<<tiles_for(width), dim3(tile_columns, tile_rows), 0, s>>>(dgain, dbias, dout, x, stats, rows, width);
+  layer_norm_columns_kernel<<<tiles_for(width), dim3(tile_columns, tile_rows), 0, s>>>(dgain, dbias, dout, x, stats,
+                                                                                       rows, width);
   layer_norm_gradient_kernel<<<narrow(rows), block_size, 0, s>>>(dx, dout, x, stats, gain, width, first);
 }
 
@@ -254,13 +276,15 @@ void gelu_gradient(cudaStream_t s, float* dx, const float* x, std::size_t count)
   gelu_gradient_kernel<<<blocks_for(count), block_size, 0, s>>>(dx, x, count);
 }
 
-void causal_softmax(cudaStream_t s, float* scores, std::size_t squares, std::size_t stride, std::size_t size, float scale) {
+void causal_softmax(cudaStream_t s, float* scores, std::size_t squares, std::size_t stride, std::size_t size,
+                    float scale) {
   causal_softmax_kernel<<<dim3(narrow(size), narrow(squares)), block_size, 0, s>>>(scores, stride, size, scale);
 }
 
 void causal_softmax_gradient(cudaStream_t s, float* gradient, const float* probabilities, std::size_t squares,
                              std::size_t stride, std::size_t size, float scale) {
-  causal_softmax_gradient_kernel<<<dim3(narrow(size), narrow(squares)), block_size, 0, s>>>(gradient, probabilities, stride, size, scale);
+  causal_softmax_gradient_kernel<<<dim3(narrow(size), narrow(squares)), block_size, 0, s>>>(gradient, probabilities,
+                                                                                            stride, size, scale);
 }
 
 void embed(cudaStream_t s, float* out, const float* table, const float* positions, const std::int32_t* tokens,
@@ -280,7 +304,8 @@ void cross_entropy(cudaStream_t s, double* losses, float* logits, const std::int
   mean_kernel<<<1, block_size, 0, s>>>(losses, shape.rows());
 }
 
-void adamw(cudaStream_t s, float* p, float* m, float* v, const float* g, std::size_t count, const adamw_factors& factors) {
+void adamw(cudaStream_t s, float* p, float* m, float* v, const float* g, std::size_t count,
+           const adamw_factors& factors) {
   adamw_kernel<<<blocks_for(count), block_size, 0, s>>>(p, m, v, g, count, factors);
 }
 

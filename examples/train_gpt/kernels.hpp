@@ -16,7 +16,8 @@
 namespace train_gpt::kernels {
 
 // out = bias + residual, each left out where null
-void start_rows(cudaStream_t s, float* out, const float* bias, const float* residual, std::size_t rows, std::size_t width);
+void start_rows(cudaStream_t s, float* out, const float* bias, const float* residual, std::size_t rows,
+                std::size_t width);
 // out (width) = the sum of x (rows, width) over its rows
 void sum_rows(cudaStream_t s, float* out, const float* x, std::size_t rows, std::size_t width);
 void layer_norm(cudaStream_t s, float* out, float* stats, const float* x, const float* gain, const float* bias,
@@ -26,7 +27,8 @@ void layer_norm_gradient(cudaStream_t s, float* dx, float* dgain, float* dbias, 
 void gelu(cudaStream_t s, float* out, const float* x, std::size_t count);
 void gelu_gradient(cudaStream_t s, float* dx, const float* x, std::size_t count);
 // Squares of (size, size), `stride` elements apart.
-void causal_softmax(cudaStream_t s, float* scores, std::size_t squares, std::size_t stride, std::size_t size, float scale);
+void causal_softmax(cudaStream_t s, float* scores, std::size_t squares, std::size_t stride, std::size_t size,
+                    float scale);
 void causal_softmax_gradient(cudaStream_t s, float* gradient, const float* probabilities, std::size_t squares,
                              std::size_t stride, std::size_t size, float scale);
 void embed(cudaStream_t s, float* out, const float* table, const float* positions, const std::int32_t* tokens,
@@ -34,6 +36,7 @@ void embed(cudaStream_t s, float* out, const float* table, const float* position
 void embed_gradient(cudaStream_t s, float* dtable, float* dpositions, const float* dout, const std::int32_t* tokens,
                     const gpt_shape& shape);
 void cross_entropy(cudaStream_t s, double* losses, float* logits, const std::int32_t* tokens, const gpt_shape& shape);
-void adamw(cudaStream_t s, float* p, float* m, float* v, const float* g, std::size_t count, const adamw_factors& factors);
+void adamw(cudaStream_t s, float* p, float* m, float* v, const float* g, std::size_t count,
+           const adamw_factors& factors);
 
 }  // namespace train_gpt::kernels

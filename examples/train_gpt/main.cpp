@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -51,7 +52,7 @@ extern "C" void ask_to_stop(int signal_number) {
   std::signal(signal_number, SIG_DFL);  // a second Ctrl-C ends at once
 }
 
-/// Trains over a hierarchy; prints what it has to say at the end where it `tells`.
+/// Trains over a hierarchy; prints what it has to say at the end where it `tells` or was interrupted.
 template <class Hierarchy>
 run_result train(Hierarchy& mem, const typename Hierarchy::device_type& on, const command& c, const batches& data,
                  const std::string& name, bool tells) {
@@ -79,7 +80,7 @@ run_result train(Hierarchy& mem, const typename Hierarchy::device_type& on, cons
   for (std::size_t i = 0; i < run.steps(); ++i) result.losses.push_back(run.loss(i));
   result.interrupted = run.steps() < c.steps;
   const vtier::report told = mem.report();
-  if (tells) std::cout << told;
+  if (tells || result.interrupted) std::cout << told;
   result.counted = told;
   if (c.compare && !result.interrupted) result.parameters = run.parameters();
   return result;
@@ -95,7 +96,8 @@ run_result train_resident(const Device& on, const command& c, const batches& dat
 /// Trains over the three tiers.
 template <class Device>
 run_result train_tiered(const Device& on, const command& c, const batches& data, std::size_t need_bytes) {
-  const std::filesystem::path directory = c.disk.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path{c.disk};
+  const std::filesystem::path directory =
+      c.disk.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path{c.disk};
   const auto node = vtier::machine::discover().nearest_node(on);
   vtier::hierarchy mem{vtier::hbm{on, {.budget = c.hbm_bytes, .name = "hbm"}},
                        vtier::pinned{node, {.budget = c.dram_bytes, .name = "dram"}},
@@ -105,21 +107,26 @@ run_result train_tiered(const Device& on, const command& c, const batches& data,
 
 template <class Device>
 int run_on(const Device& on, const command& c) {
+  if (!c.json.empty() && !std::ofstream{c.json, std::ios::app}) {  // better now than after the training
+    throw bad_option("--json: the file \"" + c.json + "\" cannot be written");
+  }
   corpus text = read_corpus(c.text);
   const std::size_t scratch_bytes = ops<Device>{on}.attention_scratch(c.shape) * sizeof(float);
   // Everything at its peak, and a quarter more for what the ends of blocks and the gaps between them take.
   const std::size_t peak_bytes = c.shape.state_bytes() + c.shape.passing_bytes() + scratch_bytes;
   const std::size_t need_bytes = vtier::align_up(peak_bytes + peak_bytes / 4, std::size_t{64} << 20U);
-  const auto mib = [&](std::size_t times) { return vtier::format_bytes(times * c.shape.parameter_count() * sizeof(float)); };
-  std::cout << "GPT of " << c.shape.layers << " layers, width " << c.shape.width << ", " << c.shape.heads << " heads, context "
-            << c.shape.context << ": " << std::fixed << std::setprecision(1)
+  const auto mib = [&](std::size_t times) {
+    return vtier::format_bytes(times * c.shape.parameter_count() * sizeof(float));
+  };
+  std::cout << "GPT of " << c.shape.layers << " layers, width " << c.shape.width << ", " << c.shape.heads
+            << " heads, context " << c.shape.context << ": " << std::fixed << std::setprecision(1)
             << static_cast<double>(c.shape.parameter_count()) / 1e6 << " million parameters\n"
-            << "parameters " << mib(1) << ", gradients " << mib(1) << ", AdamW moments " << mib(2) << ", saved activations "
-            << vtier::format_bytes(c.shape.saved_count() * sizeof(float)) << "\n"
+            << "parameters " << mib(1) << ", gradients " << mib(1) << ", AdamW moments " << mib(2)
+            << ", saved activations " << vtier::format_bytes(c.shape.saved_count() * sizeof(float)) << "\n"
             << "over hbm " << vtier::format_bytes(c.hbm_bytes) << ", dram " << vtier::format_bytes(c.dram_bytes)
             << " and a file; on " << on.name() << "\n"
-            << "text " << vtier::format_bytes(text.text.size()) << " from " << text.source << ", batch " << c.shape.batch
-            << ", " << c.steps << " steps, seed " << c.seed << std::endl;
+            << "text " << vtier::format_bytes(text.text.size()) << " from " << text.source << ", batch "
+            << c.shape.batch << ", " << c.steps << " steps, seed " << c.seed << std::endl;
   const batches data{std::move(text.text), c.shape, c.seed};
 
   summary end;

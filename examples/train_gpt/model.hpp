@@ -13,8 +13,6 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +25,7 @@
 
 #include "gpt_shape.hpp"
 #include "ops.hpp"
+#include "parameter.hpp"
 
 namespace train_gpt {
 
@@ -35,18 +34,6 @@ struct gpt_options {
   std::size_t layers_ahead = 1;             // parameters of so many next layers are asked for
   vtier::activation_stack_options saved{};  // what of the saved activations stays near the compute
   double deviation = 0.02;                  // of the first matrices and embeddings
-};
-
-/// A parameter and what training keeps with it.
-template <class Hierarchy>
-struct parameter {
-  using tensor = typename Hierarchy::template tensor<float>;
-  std::string name;
-  tensor value;
-  tensor first_moment;
-  tensor second_moment;
-  bool decays = false;
-  std::optional<tensor> gradient{};  // from the backward pass until the update
 };
 
 /// The model.
@@ -65,11 +52,18 @@ class gpt {
   /// Makes and fills all parameters from a seed; blocks until they are there.
   gpt(Hierarchy& mem, const device_type& on, stream_ref stream, Math& math, const gpt_shape& shape, std::uint64_t seed,
       const gpt_options& options = {})
-      : mem_{&mem}, on_{on}, stream_{stream}, math_{&math}, shape_{shape}, options_{options}, saved_{mem, options.saved} {
+      : mem_{&mem},
+        on_{on},
+        stream_{stream},
+        math_{&math},
+        shape_{shape},
+        options_{options},
+        saved_{mem, options.saved} {
     const std::size_t c = shape.width;
     const double deviation = options.deviation;
     const double last = deviation / std::sqrt(2.0 * static_cast<double>(shape.layers));  // of what adds to the residual
-    host_buffer room{on, (std::max)({std::size_t{gpt_shape::vocabulary}, shape.context, 4 * c}) * c * sizeof(float)};
+    const host_buffer<device_type> room{
+        on, (std::max)({std::size_t{gpt_shape::vocabulary}, shape.context, 4 * c}) * c * sizeof(float)};
     add(room, "token embedding", {gpt_shape::vocabulary, c}, uniform(seed, deviation), false);
     add(room, "position embedding", {shape.context, c}, uniform(seed, deviation), false);
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
@@ -118,28 +112,18 @@ class gpt {
   [[nodiscard]] stream_ref stream() const { return stream_; }
   [[nodiscard]] const gpt_shape& shape() const noexcept { return shape_; }
 
-  /// Host memory that the device copies from and to.
-  class host_buffer {
-   public:
-    host_buffer(const device_type& on, std::size_t size_bytes)
-        : on_{on}, size_bytes_{size_bytes}, data_{on.allocate_host(size_bytes)} {}
-    host_buffer(const host_buffer&) = delete;
-    host_buffer& operator=(const host_buffer&) = delete;
-    ~host_buffer() { on_.deallocate_host(data_, size_bytes_); }
-    template <class T>
-    [[nodiscard]] T* as() const noexcept {
-      return static_cast<T*>(data_);
-    }
-
-   private:
-    device_type on_;
-    std::size_t size_bytes_;
-    void* data_;
-  };
-
  private:
   // Rows of a layer's small parameters.
-  enum small_row : std::size_t { gain1 = 0, bias1 = 1, qkv_bias = 2, out_bias = 5, gain2 = 6, bias2 = 7, up_bias = 8, down_bias = 12 };
+  enum small_row : std::size_t {
+    gain1 = 0,
+    bias1 = 1,
+    qkv_bias = 2,
+    out_bias = 5,
+    gain2 = 6,
+    bias2 = 7,
+    up_bias = 8,
+    down_bias = 12
+  };
   // A layer's parameters, after the two embeddings.
   enum part : std::size_t { small = 0, qkv = 1, out = 2, up = 3, down = 4, part_count = 5 };
 
@@ -165,7 +149,8 @@ class gpt {
   }
 
   template <class Fill>
-  void add(const host_buffer& room, std::string name, const vtier::shape& extents, const Fill& fill, bool decays) {
+  void add(const host_buffer<device_type>& room, std::string name, const vtier::shape& extents, const Fill& fill,
+           bool decays) {
     all_.push_back({std::move(name), mem_->template make_tensor<float>(extents, vtier::role::parameter),
                     mem_->template make_tensor<float>(extents, vtier::role::optimizer),
                     mem_->template make_tensor<float>(extents, vtier::role::optimizer), decays});
@@ -201,12 +186,14 @@ class gpt {
   }
 
   // out = x w^T + bias + residual
-  void linear(tensor& result, const tensor& x, const parameter<Hierarchy>& w, const float* bias, const float* residual) {
+  void linear(tensor& result, const tensor& x, const parameter<Hierarchy>& w, const float* bias,
+              const float* residual) {
     auto to = result.write(stream_);
     auto from = x.read(stream_);
     auto weight = w.value.read(stream_);
     const auto& extents = w.value.shape();
-    math_->linear(stream_, to.data(), from.data(), weight.data(), bias, residual, shape_.rows(), extents[0], extents[1]);
+    math_->linear(stream_, to.data(), from.data(), weight.data(), bias, residual, shape_.rows(), extents[0],
+                  extents[1]);
   }
 
   // Both gradients of a product; dx is written.
@@ -217,11 +204,13 @@ class gpt {
     {
       auto dw = w.gradient->write(stream_);
       auto from = x.read(stream_);
-      math_->linear_weight_gradient(stream_, dw.data(), dbias, above.data(), from.data(), shape_.rows(), extents[0], extents[1]);
+      math_->linear_weight_gradient(stream_, dw.data(), dbias, above.data(), from.data(), shape_.rows(), extents[0],
+                                    extents[1]);
     }
     auto to = dx.write(stream_);
     auto weight = w.value.read(stream_);
-    math_->linear_input_gradient(stream_, to.data(), above.data(), weight.data(), shape_.rows(), extents[0], extents[1]);
+    math_->linear_input_gradient(stream_, to.data(), above.data(), weight.data(), shape_.rows(), extents[0],
+                                 extents[1]);
   }
 
   // The norm of x and its statistics.

@@ -18,13 +18,13 @@ namespace train_gpt {
 
 /// What one AdamW update needs besides the arrays; computed on the host by optimizer.hpp.
 struct adamw_factors {
-  float rate = 0;          // learning rate of this step
-  float keep = 1;          // 1 - rate * weight decay: what a parameter is multiplied by first
+  float rate = 0;  // learning rate of this step
+  float keep = 1;  // 1 - rate * weight decay: what a parameter is multiplied by first
   float beta1 = 0;
   float beta2 = 0;
-  float correct1 = 1;      // 1 / (1 - beta1^step)
-  float correct2 = 1;      // 1 / (1 - beta2^step)
-  float epsilon = 0;       // added to the root of the corrected second moment
+  float correct1 = 1;  // 1 / (1 - beta1^step)
+  float correct2 = 1;  // 1 / (1 - beta2^step)
+  float epsilon = 0;   // added to the root of the corrected second moment
 };
 
 /// The operations of a device; the models are specialisations.
@@ -54,7 +54,8 @@ concept gpt_ops = requires(Ops& o, Stream s, float* f, const float* c, const std
   { o.linear_input_gradient(s, f, c, c, n, n, n) } -> std::same_as<void>;   // dx, dout, w, N, O, I
   { o.linear_weight_gradient(s, f, f, c, c, n, n, n) } -> std::same_as<void>;  // dw, dbias, dout, x, N, O, I
   { o.layer_norm(s, f, f, c, c, c, n, n) } -> std::same_as<void>;           // out, stats, x, gain, bias, N, C
-  { o.layer_norm_gradient(s, f, f, f, c, c, c, c, n, n, true) } -> std::same_as<void>;  // dx, dgain, dbias, dout, x, stats, gain, N, C, first
+  // dx, dgain, dbias, dout, x, stats, gain, N, C, first
+  { o.layer_norm_gradient(s, f, f, f, c, c, c, c, n, n, true) } -> std::same_as<void>;
   { o.gelu(s, f, c, n) } -> std::same_as<void>;                             // out, x, n
   { o.gelu_gradient(s, f, c, n) } -> std::same_as<void>;                    // dx, x, n
   { o.attention_scratch(shape) } -> std::same_as<std::size_t>;              // elements

@@ -18,7 +18,7 @@ struct adamw_settings {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double decay = 0.1;             // for matrices; gains, biases and embeddings do not decay
+  double decay = 0.1;  // for matrices; gains, biases and embeddings do not decay
   std::size_t warmup_steps = 5;
 };
 
@@ -28,7 +28,8 @@ struct adamw_settings {
 /// Source  Loshchilov, Hutter: Decoupled Weight Decay Regularization, 2019
 [[nodiscard]] inline adamw_factors factors_of(const adamw_settings& settings, std::size_t step, bool decays) {
   const auto t = static_cast<double>(step);
-  const double warm = settings.warmup_steps == 0 ? 1.0 : (std::min)(1.0, t / static_cast<double>(settings.warmup_steps));
+  const double warm =
+      settings.warmup_steps == 0 ? 1.0 : (std::min)(1.0, t / static_cast<double>(settings.warmup_steps));
   const double rate = settings.rate * warm;
   adamw_factors f;
   f.rate = static_cast<float>(rate);
@@ -66,7 +67,8 @@ void update(gpt<Hierarchy, Math>& model, const adamw_settings& settings, std::si
       auto m = one.first_moment.read_write(stream);
       auto v = one.second_moment.read_write(stream);
       auto g = one.gradient->read(stream);
-      model.math().adamw(stream, p.data(), m.data(), v.data(), g.data(), p.size(), factors_of(settings, step, one.decays));
+      model.math().adamw(stream, p.data(), m.data(), v.data(), g.data(), p.size(),
+                         factors_of(settings, step, one.decays));
     }
     one.gradient.reset();  // dead until the next backward pass writes it anew: nothing of it is worth moving
   }

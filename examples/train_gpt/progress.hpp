@@ -17,10 +17,10 @@ namespace train_gpt {
 
 /// What is known after a step.
 struct step_facts {
-  std::size_t index = 0;    // counted from 0
-  double loss = 0;          // nats a byte
-  double seconds = 0;       // of this step
-  double stall_share = 0;   // of these, nothing was computed
+  std::size_t index = 0;   // counted from 0
+  double loss = 0;         // nats a byte
+  double seconds = 0;      // of this step
+  double stall_share = 0;  // of these, nothing was computed
 };
 
 /// Shows a run on standard output, or on a stream that the caller names.
@@ -28,7 +28,8 @@ struct step_facts {
 /// Threads one at a time
 class progress_line {
  public:
-  progress_line(std::string name, std::size_t steps, std::ostream& to = std::cout, bool terminal = ::isatty(STDOUT_FILENO) == 1)
+  progress_line(std::string name, std::size_t steps, std::ostream& to = std::cout,
+                bool terminal = ::isatty(STDOUT_FILENO) == 1)
       : name_{std::move(name)}, steps_{steps}, to_{&to}, terminal_{terminal} {}
   progress_line(const progress_line&) = delete;
   progress_line& operator=(const progress_line&) = delete;

@@ -24,10 +24,10 @@ namespace train_gpt {
 
 /// A finished run.
 struct run_result {
-  std::vector<double> losses;      // one for each step taken
-  std::vector<float> parameters;   // at the end; only where they are to be compared
-  double seconds = 0;              // from the first step to the end of the last
-  vtier::statistics counted;       // at the end of the last step
+  std::vector<double> losses;     // one for each step taken
+  std::vector<float> parameters;  // at the end; only where they are to be compared
+  double seconds = 0;             // from the first step to the end of the last
+  vtier::statistics counted;      // at the end of the last step
   bool interrupted = false;
 };
 
@@ -56,7 +56,7 @@ struct run_result {
 /// Everything that is told at the end.
 struct summary {
   std::size_t steps = 0;
-  std::size_t state_bytes = 0;            // the most that tensors held at one time
+  std::size_t state_bytes = 0;  // the most that tensors held at one time
   bool compared = false;
   std::optional<std::string> difference;  // where compared
   double seconds_resident = 0;            // where compared
@@ -98,7 +98,8 @@ inline void print(std::ostream& to, const summary& s) {
   text << "tiered " << s.tiered->seconds << " s";
   if (s.compared && s.seconds_resident > 0) text << ", ratio " << s.tiered->seconds / s.seconds_resident;
   text << '\n';
-  if (s.compared) text << "identical: " << (s.difference ? "no (first difference " + *s.difference + ")" : "yes") << '\n';
+  if (s.compared)
+    text << "identical: " << (s.difference ? "no (first difference " + *s.difference + ")" : "yes") << '\n';
   to << "\n" << text.str() << std::flush;
 }
 
@@ -135,9 +136,9 @@ inline void write_json(std::ostream& to, const summary& s) {
   using detail::number;
   using detail::quoted;
   const auto& counted = s.tiered->counted;
-  to << "{\n  \"steps\": " << s.steps << ",\n  \"identical\": "
-     << (s.compared ? (s.difference ? "false" : "true") : "null") << ",\n  \"state_bytes\": " << s.state_bytes
-     << ",\n  \"tiers\": [";
+  to << "{\n  \"steps\": " << s.steps
+     << ",\n  \"identical\": " << (s.compared ? (s.difference ? "false" : "true") : "null")
+     << ",\n  \"state_bytes\": " << s.state_bytes << ",\n  \"tiers\": [";
   const char* before = "\n";
   for (const auto& t : counted.tiers) {
     to << before << "    {\"name\": " << quoted(t.name) << ", \"budget_bytes\": " << t.budget_bytes

@@ -3,8 +3,8 @@
 
 // A few threads that share one loop at a time.
 //
-// The split is a function of the loop's length and the number of threads alone, so that results do not depend on timing.
-// BLAS runs single-threaded inside: two pools of threads on one set of cores would get in each other's way.
+// The split is a function of the loop's length and the number of threads alone, so that results do not depend on
+// timing. BLAS runs single-threaded inside: two pools of threads on one set of cores would get in each other's way.
 
 #include <algorithm>
 #include <atomic>
@@ -34,7 +34,8 @@ class team {
 
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size() + 1; }
 
-  /// Calls f(begin, end, member) once for each member whose share of [0, count) is not empty; returns when all are done.
+  /// Calls f(begin, end, member) once for each member whose share of [0, count) is not empty; returns when all are
+  /// done.
   ///
   /// Needs   f does not throw; shares are multiples of `grain` but for the last
   template <class F>
@@ -52,7 +53,8 @@ class team {
     left_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
     announce();
     share(0);
-    for (std::uint32_t left = left_.load(std::memory_order_acquire); left != 0; left = left_.load(std::memory_order_acquire)) {
+    for (std::uint32_t left = left_.load(std::memory_order_acquire); left != 0;
+         left = left_.load(std::memory_order_acquire)) {
       left_.wait(left, std::memory_order_acquire);
     }
   }

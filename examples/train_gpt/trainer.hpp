@@ -3,8 +3,8 @@
 
 // One training run over a hierarchy: a stream, the model on it, and steps that the host enqueues ahead.
 //
-// The host is at most one step ahead of the stream: a step returns when the step before it has run, and its loss is known
-// then. Nothing else waits for the computation.
+// The host is at most one step ahead of the stream: a step returns when the step before it has run, and its loss is
+// known then. Nothing else waits for the computation.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "model.hpp"
 #include "ops.hpp"
 #include "optimizer.hpp"
+#include "parameter.hpp"
 
 namespace train_gpt {
 
@@ -55,7 +56,7 @@ class trainer {
   trainer& operator=(const trainer&) = delete;
   ~trainer() {
     try {
-      on_.synchronize(stream_);  // buffers die before the stream does what is left
+      on_.synchronize(stream_);      // buffers die before the stream does what is left
     } catch (const vtier::error&) {  // it was thrown to finish(), or nobody asked
     }
   }
@@ -125,10 +126,11 @@ class trainer {
     std::vector<float> result;
     for (auto& p : model_.parameters()) {
       const std::size_t at = result.size();
-      const typename model_type::host_buffer room{on_, p.value.bytes()};
+      const host_buffer<device_type> room{on_, p.value.bytes()};
       {
         auto from = p.value.read(stream_);
-        on_.copy(stream_, room.template as<float>(), from.data(), p.value.bytes(), vtier::copy_direction::device_to_host);
+        on_.copy(stream_, room.template as<float>(), from.data(), p.value.bytes(),
+                 vtier::copy_direction::device_to_host);
       }
       on_.synchronize(stream_);
       result.resize(at + p.value.size());
@@ -149,10 +151,12 @@ class trainer {
 
   void mark() {
     marks_.emplace_back();
-    on_.launch(stream_, [this, at = &marks_.back()] {
-      at->time_ns = vtier::steady_clock{}.now_ns();
-      if constexpr (counts_time) at->busy_ns = math_.busy_ns();
-    });
+    moment* const at = &marks_.back();
+    if constexpr (counts_time) {
+      on_.launch(stream_, [at, math = &math_] { *at = {vtier::steady_clock{}.now_ns(), math->busy_ns()}; });
+    } else {
+      on_.launch(stream_, [at] { at->time_ns = vtier::steady_clock{}.now_ns(); });
+    }
   }
 
   Hierarchy* mem_;
@@ -160,8 +164,8 @@ class trainer {
   adamw_settings settings_;
   std::size_t steps_max_;
   std::size_t tokens_count_;
-  typename model_type::host_buffer host_tokens_;
-  typename model_type::host_buffer host_losses_;
+  host_buffer<device_type> host_tokens_;
+  host_buffer<device_type> host_losses_;
   std::vector<moment> marks_;
   ops<device_type> math_;
   typename device_type::stream stream_;

@@ -3,11 +3,14 @@
 
 // Everything but interop/: the one include of a user who wants the whole library.
 //
-// Headers of outside libraries come in as the VTIER_HAS_* switches say, which the CMake targets set.
+// Headers of outside libraries come in as the VTIER_HAS_* switches say, which the CMake targets set. Under an older
+// standard config.hpp defines nothing and says why, and the rest stays out: one error, not hundreds.
+
+#include <vtier/core/config.hpp>
+#ifdef VTIER_VERSION_MAJOR
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/clock.hpp>
-#include <vtier/core/config.hpp>
 #include <vtier/core/element.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
@@ -69,3 +72,5 @@
 #if VTIER_HAS_URING
 #include <vtier/io/uring.hpp>
 #endif
+
+#endif  // C++20

@@ -41,4 +41,9 @@ common=(-std=c++20 -I"$root/include" -fvisibility=hidden)
 "$compiler" "${common[@]}" -fPIC -shared "$scratch/lib.cpp" -o "$scratch/libfail.so"
 "$compiler" "${common[@]}" "$scratch/main.cpp" -L"$scratch" -lfail -Wl,-rpath,"$scratch" -o "$scratch/main"
 "$scratch/main"
+# libstdc++ compares types by name and would forgive a hidden one; libc++ would not: look at the symbols too.
+symbols=$(nm -DC "$scratch/libfail.so")
+for type in error usage_error out_of_memory io_error device_error; do
+  grep -qE "typeinfo for vtier::$type\$" <<<"$symbols" || { echo "vtier::$type is hidden in a shared library"; exit 1; }
+done
 echo "exceptions keep their types across libraries with $compiler"

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Two translation units that include everything link, and neither defines a strong symbol of vtier's (VO-I02).
-# link.sh ROOT COMPILER
+# Once with nothing optional and, where flags are given, once more with them.
+# link.sh ROOT COMPILER [FLAGS... [-- LIBRARIES...]]
 set -eu
 root=$1
 compiler=$2
+shift 2
+flags=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do flags+=("$1"); shift; done
+[ $# -gt 0 ] && shift  # what is left are libraries
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cat >"$scratch/use.hpp" <<'CPP'
@@ -19,15 +24,22 @@ inline int use() {
 CPP
 printf '#include "use.hpp"\nint other() { return use(); }\n' >"$scratch/a.cpp"
 printf '#include "use.hpp"\nint other();\nint main() { return use() - other(); }\n' >"$scratch/b.cpp"
-for unit in a b; do
-  "$compiler" -std=c++20 -O0 -fno-inline -I"$root/include" -c "$scratch/$unit.cpp" -o "$scratch/$unit.o" &
-done
-wait
-"$compiler" "$scratch/a.o" "$scratch/b.o" -pthread -o "$scratch/both"
-"$scratch/both"
-if nm -C "$scratch/a.o" | grep -E ' [TDBR] .*vtier::'; then
-  echo "strong symbols of vtier's, listed above"
-  exit 1
-fi
-nm -C "$scratch/a.o" | grep -qE ' [WVu] .*vtier::' || { echo "no symbol of vtier's at all: this test sees nothing"; exit 1; }
-echo "two units link with $compiler, no strong symbols"
+link() {  # LIBRARIES... -- FLAGS...
+  local libraries=()
+  while [ "$1" != -- ]; do libraries+=("$1"); shift; done
+  shift
+  for unit in a b; do
+    "$compiler" -std=c++20 -O0 -fno-inline -I"$root/include" "$@" -c "$scratch/$unit.cpp" -o "$scratch/$unit.o"
+  done
+  "$compiler" "$scratch/a.o" "$scratch/b.o" ${libraries[@]+"${libraries[@]}"} -pthread -o "$scratch/both"
+  "$scratch/both"
+  nm -C "$scratch/a.o" >"$scratch/symbols"
+  if grep -E ' [TDBR] .*vtier::' "$scratch/symbols"; then
+    echo "strong symbols of vtier's, listed above"
+    exit 1
+  fi
+  grep -qE ' [WVu] .*vtier::' "$scratch/symbols" || { echo "no symbol of vtier's at all: this test sees nothing"; exit 1; }
+}
+link --
+[ ${#flags[@]} -eq 0 ] || link "$@" -- "${flags[@]}"
+echo "two units link with $compiler, no strong symbols: alone, and with ${flags[*]:-nothing more}"

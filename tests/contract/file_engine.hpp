@@ -120,8 +120,8 @@ void check_round_trips(Make& make, bool direct) {
   const std::size_t unit = file.alignment_bytes();
   std::vector<std::size_t> sizes = {1, 3, 511, 513, 4095, 4097, 1_MiB - 1, 1_MiB, 1_MiB + 1};
   if (file.direct()) sizes = {unit, 3 * unit, 4096, 64_KiB, 1_MiB - 4096, 1_MiB, 1_MiB + 4096};
-  auto engine = make(io::engine_options{});
   const page_bytes memory{2_MiB};
+  auto engine = make(io::engine_options{});
   std::uint64_t tag = 100;
   for (const std::size_t size : sizes) {
     CAPTURE(size, direct);
@@ -149,9 +149,9 @@ void check_many_reaped_late(Make& make) {
   file.reserve(0, places * size);
   io::engine_options limits;
   limits.depth_max = 8;
+  const page_bytes memory{places * size};
   auto engine = make(limits);
   REQUIRE(engine.depth_max() == 8);
-  const page_bytes memory{places * size};
   fill_bytes(memory.span(), 3);
   const std::array<std::span<std::byte>, 1> all{memory.span()};
   engine.register_buffers(all);
@@ -202,8 +202,8 @@ void check_errors(Make& make) {
   io::scratch_file_options buffered;
   buffered.direct = false;
   const auto file = io::scratch_file::create(place.path(), buffered);
-  auto engine = make(io::engine_options{});
   const page_bytes memory{8192};
+  auto engine = make(io::engine_options{});
   fill_bytes(memory.span(), 1);
   const int fd = file.descriptor();
   CHECK(result_of(engine, {-1, file_operation::read, 0, memory.span(), 1}) == -EBADF);
@@ -235,8 +235,8 @@ void check_cap(Make& make) {
   const auto file = io::scratch_file::create(place.path(), buffered);
   io::engine_options limits;
   limits.transfer_bytes_max = 7;
-  auto engine = make(limits);
   const page_bytes memory{96};
+  auto engine = make(limits);
   CHECK(result_of(engine, {file.descriptor(), file_operation::write, 0, memory.span(), 1}) == 7);
   CHECK(result_of(engine, {file.descriptor(), file_operation::write, 7, memory.span().first(3), 2}) == 3);
   CHECK(result_of(engine, {file.descriptor(), file_operation::read, 0, memory.span(), 3}) == 7);
@@ -246,6 +246,9 @@ void check_cap(Make& make) {
 /// Waiting ends in time, also with nothing in flight, and no count is too large.
 template <class Make>
 void check_waiting(Make& make) {
+  const scratch_directory place;
+  const auto file = io::scratch_file::create(place.path());
+  const page_bytes memory{4096};
   auto engine = make(io::engine_options{});
   std::array<file_completion, 1> completions;
   engine.wait(0);
@@ -254,9 +257,6 @@ void check_waiting(Make& make) {
   CHECK(engine.reap(completions) == 0);
   CHECK(engine.reap({}) == 0);
 
-  const scratch_directory place;
-  const auto file = io::scratch_file::create(place.path());
-  const page_bytes memory{4096};
   REQUIRE(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span(), 5}));
   CHECK(engine.in_flight() == 1);
   CHECK(engine.reap({}) == 0);
@@ -274,9 +274,9 @@ void check_signals(Make& make) {
   constexpr std::size_t count = 64;
   const scratch_directory place;
   auto file = io::scratch_file::create(place.path());
-  auto engine = make(io::engine_options{});
   const page_bytes memory{count * size};
   const page_bytes back{count * size};
+  auto engine = make(io::engine_options{});
   const signal_storm storm;
   file.reserve(0, count * size);
   for (std::uint64_t round = 1; round <= 4; ++round) {
@@ -374,10 +374,10 @@ void check_limits(Make& make) {
   CHECK_THROWS_AS(make(much), usage_error);
   io::engine_options one;
   one.depth_max = 1;
-  auto engine = make(one);
   const scratch_directory place;
   const auto file = io::scratch_file::create(place.path());
   const page_bytes memory{4096};
+  auto engine = make(one);  // after the memory: it goes first
   REQUIRE(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span(), 1}));
   CHECK_FALSE(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span(), 2}));
   CHECK(engine.in_flight() == 1);

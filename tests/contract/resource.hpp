@@ -29,8 +29,12 @@ namespace vtier::test {
 
 /// Bytes that host code reaches by their address.
 struct host_bytes {
-  void write(void* target, const std::byte* source, std::size_t size_bytes) const { std::memcpy(target, source, size_bytes); }
-  void read(std::byte* target, const void* source, std::size_t size_bytes) const { std::memcpy(target, source, size_bytes); }
+  void write(void* target, const std::byte* source, std::size_t size_bytes) const {
+    std::memcpy(target, source, size_bytes);
+  }
+  void read(std::byte* target, const void* source, std::size_t size_bytes) const {
+    std::memcpy(target, source, size_bytes);
+  }
 };
 
 /// Bytes that only a device's copies reach.

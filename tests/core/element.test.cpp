@@ -54,8 +54,9 @@ static_assert(vtier::bf16{1} == vtier::bf16{1} && !(vtier::bf16{1} == vtier::bf1
 TEST_CASE("every element type has a name of its own and a size", "[core][element]") {
   std::set<std::string> names;
   std::size_t count = 0;
-  for (auto value = static_cast<int>(element_type::fp64); value <= static_cast<int>(element_type::u8); ++value, ++count) {
+  for (auto value = static_cast<int>(element_type::fp64); value <= static_cast<int>(element_type::u8); ++value) {
     const auto type = static_cast<element_type>(value);
+    ++count;
     names.insert(std::string{vtier::name(type)});
     CHECK(vtier::size_bytes(type) >= 1);
   }

@@ -81,10 +81,11 @@ TEST_CASE("the loss of an untrained model is that of guessing", "[train_gpt]") {
 }
 
 TEST_CASE("gradients agree with finite differences in every tensor", "[train_gpt]") {
-  // Central differences of step h, extrapolated (4 D(h) - D(2 h)) / 3: their own error is O(h^4), 1e-6 of the gradients'
-  // scale at h = 1e-2. What is left is rounding: the loss is a mean of 16 rows of about 20 additions each in fp32, good
-  // to about 1e-6 of 5.5, and divided by 2 h gives some 1e-4. So: 3e-4 plus 1 % of the gradient. A gradient that is
-  // wrong by a factor, or lacks a term, is off by more at the entries looked at, which are the largest of each tensor.
+  // Central differences of step h, extrapolated (4 D(h) - D(2 h)) / 3: their own error is O(h^4), 1e-6 of the
+  // gradients' scale at h = 1e-2. What is left is rounding: the loss is a mean of 16 rows of about 20 additions each in
+  // fp32, good to about 1e-6 of 5.5, and divided by 2 h gives some 1e-4. So: 3e-4 plus 1 % of the gradient. A gradient
+  // that is wrong by a factor, or lacks a term, is off by more at the entries looked at, which are the largest of each
+  // tensor.
   toy_model m{0.25};
   m.loss();
   std::vector<std::vector<float>> gradients;
@@ -136,7 +137,8 @@ TEST_CASE("AdamW follows a reference in double precision", "[train_gpt]") {
   vtier::random_source numbers{5};
   std::vector<float> p(count), g(count), m(count, 0.0F), v(count, 0.0F);
   std::vector<double> want_p(count), want_m(count, 0.0), want_v(count, 0.0);
-  for (std::size_t i = 0; i < count; ++i) want_p[i] = static_cast<double>(p[i] = static_cast<float>(numbers.uniform() - 0.5));
+  for (std::size_t i = 0; i < count; ++i)
+    want_p[i] = static_cast<double>(p[i] = static_cast<float>(numbers.uniform() - 0.5));
   adamw_settings settings;
   settings.warmup_steps = 2;
   for (std::size_t step = 1; step <= 4; ++step) {
@@ -261,14 +263,31 @@ TEST_CASE("a team covers every index once, whatever the length", "[train_gpt]") 
 }
 
 TEST_CASE("the command line is read, and what cannot be followed is refused in words", "[train_gpt]") {
-  const command c = parse({"--layers", "3", "--width=96", "--heads", "6", "--context", "32", "--batch", "2", "--steps", "9", "--seed",
-                           "18446744073709551615", "--hbm", "1.5MiB", "--dram=3MiB", "--disk", "/", "--device", "host",
-                           "--json", "out.json", "--compare"});
-  CHECK(c.shape.layers == 3);
-  CHECK(c.shape.width == 96);
-  CHECK(c.shape.heads == 6);
-  CHECK(c.shape.context == 32);
-  CHECK(c.shape.batch == 2);
+  const command c = parse({"--layers",
+                           "3",
+                           "--width=96",
+                           "--heads",
+                           "6",
+                           "--context",
+                           "32",
+                           "--batch",
+                           "2",
+                           "--steps",
+                           "9",
+                           "--seed",
+                           "18446744073709551615",
+                           "--hbm",
+                           "1.5MiB",
+                           "--dram=3MiB",
+                           "--disk",
+                           "/",
+                           "--device",
+                           "host",
+                           "--json",
+                           "out.json",
+                           "--compare"});
+  const std::vector<std::size_t> extents{c.shape.layers, c.shape.width, c.shape.heads, c.shape.context, c.shape.batch};
+  CHECK(extents == std::vector<std::size_t>{3, 96, 6, 32, 2});
   CHECK(c.steps == 9);
   CHECK(c.seed == ~std::uint64_t{0});
   CHECK(c.hbm_bytes == 3U << 19U);
@@ -281,9 +300,10 @@ TEST_CASE("the command line is read, and what cannot be followed is refused in w
   using arguments = std::vector<std::string>;
   for (const arguments& bad :
        {arguments{"--layers"}, arguments{"--layers", "0"}, arguments{"--layers", "-1"}, arguments{"--layers", "2x"},
-        arguments{"--layers", ""}, arguments{"--steps", "99999999999999999999"}, arguments{"--width", "10", "--heads", "3"},
-        arguments{"--hbm", "48M"}, arguments{"--hbm", "0"}, arguments{"--dram", "much"}, arguments{"--device", "tpu"},
-        arguments{"--compare=yes"}, arguments{"--no-such-option"}, arguments{"stray"}, arguments{"--text", "/no/such/file"},
+        arguments{"--layers", ""}, arguments{"--steps", "99999999999999999999"},
+        arguments{"--width", "10", "--heads", "3"}, arguments{"--hbm", "48M"}, arguments{"--hbm", "0"},
+        arguments{"--dram", "much"}, arguments{"--device", "tpu"}, arguments{"--compare=yes"},
+        arguments{"--no-such-option"}, arguments{"stray"}, arguments{"--text", "/no/such/file"},
         arguments{"--disk", "/no/such/directory"}}) {
     CAPTURE(bad.front(), bad.size());
     CHECK_THROWS_AS(parse(bad), bad_option);
@@ -342,8 +362,9 @@ TEST_CASE("a comparison names the first difference, and the file says all", "[tr
   std::ostringstream json;
   write_json(json, s);
   for (const char* const part :
-       {"\"steps\": 2", "\"identical\": true", "\"state_bytes\": 1234", "\"tiers\": [", "\"name\": \"hbm\", \"budget_bytes\": 100, \"peak_bytes\": 90",
-        "\"a \\\"quoted\\\" name\"", "\"seconds_resident\": 1.25", "\"seconds_tiered\": 2.5", "\"moved_bytes\": {", "\"hbm -> dram\": 77",
+       {"\"steps\": 2", "\"identical\": true", "\"state_bytes\": 1234", "\"tiers\": [",
+        "\"name\": \"hbm\", \"budget_bytes\": 100, \"peak_bytes\": 90", "\"a \\\"quoted\\\" name\"",
+        "\"seconds_resident\": 1.25", "\"seconds_tiered\": 2.5", "\"moved_bytes\": {", "\"hbm -> dram\": 77",
         "\"first_loss\": 5.5", "\"final_loss\": 4.5"}) {
     CAPTURE(part, json.str());
     CHECK(json.str().find(part) != std::string::npos);

@@ -215,9 +215,11 @@ TEST_CASE("uring: registered memory is used where a request lies wholly inside i
   // Other memory in their place, then none.
   const std::array<std::span<std::byte>, 1> other{back.span()};
   CHECK(engine.register_buffers(other) == registered);
-  CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::read, 0, back.span().first(8192), 1}) == 8192);
+  CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::read, 0, back.span().first(8_KiB), 1}) ==
+        8192);
   CHECK(engine.register_buffers({}));
-  CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::read, 0, back.span().first(8192), 1}) == 8192);
+  CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::read, 0, back.span().first(8_KiB), 1}) ==
+        8192);
 }
 
 TEST_CASE("uring: memory of more than 1 GiB is registered in pieces") {
@@ -250,11 +252,11 @@ TEST_CASE("uring: the locked memory limit is said once, and work goes on unregis
     CHECK(vtier::test::result_of(engine, {-1, file_operation::read, 0, memory.span(), 1}) == -EBADF);
   }
   SECTION("as an ordinary user") {
+    const vtier::test::scratch_directory place;
     for (const ::rlim_t limit_bytes : {::rlim_t{0}, ::rlim_t{65536}, ::rlim_t{8} << 20U}) {
       const std::string answer = vtier::test::in_child([&]() -> std::string {
         const ::rlimit limit{limit_bytes, limit_bytes};
         vtier::test::need(::setrlimit(RLIMIT_MEMLOCK, &limit) == 0, "setrlimit");
-        const vtier::test::scratch_directory place;
         const auto file = vtier::io::scratch_file::create(place.path());
         vtier::test::become_ordinary_user();
         vtier::notes remarks;
@@ -273,10 +275,10 @@ TEST_CASE("uring: the locked memory limit is said once, and work goes on unregis
         vtier::test::need(!engine.register_buffers(spans), "64 MiB are more than the limit");
         const std::string said = text(remarks);
         vtier::test::need(said.find("ENOMEM") != std::string::npos, said);
-        vtier::test::need(said.find("wanted 64 MiB, more than the locked memory limit of " + vtier::format_bytes(limit_bytes)) !=
-                              std::string::npos, said);
-        vtier::test::need(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span().first(1_MiB), 1}),
-                          "submit");
+        const std::string told = "wanted 64 MiB, more than the locked memory limit of ";
+        vtier::test::need(said.find(told + vtier::format_bytes(limit_bytes)) != std::string::npos, said);
+        const std::span<std::byte> first = memory.span().first(1_MiB);
+        vtier::test::need(engine.try_submit({file.descriptor(), file_operation::write, 0, first, 1}), "submit");
         engine.wait(vtier::test::long_wait_ns);
         std::array<file_completion, 1> completions;
         vtier::test::need(engine.reap(completions) == 1 && completions[0].result == 1024 * 1024, "written");

@@ -90,7 +90,7 @@ TEST_CASE("mapped_file is a resource", "[memory][mapped_file]") {
   CHECK(open_files() == files_before);
 }
 
-TEST_CASE("what the mapping shows is what lies in the files, at the place that the slab names", "[memory][mapped_file]") {
+TEST_CASE("the mapping shows what lies in the files, at the place that the slab names", "[memory][mapped_file]") {
   const vtier::test::scratch_directory first;
   const vtier::test::scratch_directory second;
   const auto check = [](vtier::slab slab, std::size_t file_count) {
@@ -181,7 +181,8 @@ TEST_CASE("memory that was given back reads as zeros when it comes again", "[mem
 
 TEST_CASE("sizes that cannot be are refused with the reason", "[memory][mapped_file]") {
   const vtier::test::scratch_directory directory;
-  CHECK_THROWS_AS((mapped_file{directory.path(), {.budget = (std::numeric_limits<std::size_t>::max)()}}), vtier::usage_error);
+  const std::size_t most = (std::numeric_limits<std::size_t>::max)();
+  CHECK_THROWS_AS((mapped_file{directory.path(), {.budget = most}}), vtier::usage_error);
   CHECK_THROWS_AS((mapped_file{std::vector<fs::path>{}, {.budget = 1_MiB}}), vtier::usage_error);
   CHECK_THROWS_AS((mapped_file{directory.path(), {.budget = 0}}.make_slab()), vtier::usage_error);
   const mapped_file memory{directory.path(), {.budget = 1_MiB}};
@@ -190,7 +191,7 @@ TEST_CASE("sizes that cannot be are refused with the reason", "[memory][mapped_f
 }
 
 // VO-B10
-TEST_CASE("a directory that cannot be used is refused by the constructor, with its path and errno", "[memory][mapped_file]") {
+TEST_CASE("a directory that cannot be used is refused at once, with path and errno", "[memory][mapped_file]") {
   const vtier::test::scratch_directory directory;
   const fs::path& root = directory.path();
   std::ofstream{root / "file"} << "x";

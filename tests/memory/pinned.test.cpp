@@ -27,7 +27,9 @@ TEST_CASE("pinned is a resource", "[memory][pinned]") {
   }
   SECTION("of a device's runtime") {
     const vtier::host::device device;
-    const auto make = [&](std::size_t budget) { return vtier::pinned{device, {.budget = budget, .name = "of device"}}; };
+    const auto make = [&](std::size_t budget) {
+      return vtier::pinned{device, {.budget = budget, .name = "of device"}};
+    };
     vtier::test::check_resource(make, vtier::test::host_bytes{}, 2);
     vtier::test::check_slab(make, vtier::test::host_bytes{});
     CHECK(make(1_MiB).make_slab().properties().registered);

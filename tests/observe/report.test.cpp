@@ -68,9 +68,10 @@ TEST_CASE("a report shows every tier with its roles, every link, and the waiting
   CHECK(r.hit_share() == 0.75);
   const std::string t = text(r);
   CAPTURE(t);
-  for (const char* part : {"hbm", "64 GiB", "63 GiB", "62 GiB", "61 GiB", "pinned", "256 GiB", "32 MiB", "pinned -> hbm", "3 TiB",
-                           "17", "tensors: 5 of 100 GiB (at most 120 GiB)", "leases: 200, in place 75.0 %", "by prefetch 40",
-                           "host blocked: 250.0 ms", "from files 200.0 ms", "for room 50.0 ms", "25.0 % of 10 steps of 100.0 ms"}) {
+  for (const char* part :
+       {"hbm", "64 GiB", "63 GiB", "62 GiB", "61 GiB", "pinned", "256 GiB", "32 MiB", "pinned -> hbm", "3 TiB", "17",
+        "tensors: 5 of 100 GiB (at most 120 GiB)", "leases: 200, in place 75.0 %", "by prefetch 40",
+        "host blocked: 250.0 ms", "from files 200.0 ms", "for room 50.0 ms", "25.0 % of 10 steps of 100.0 ms"}) {
     CAPTURE(part);
     CHECK(has(t, part));
   }

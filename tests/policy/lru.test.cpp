@@ -47,7 +47,8 @@ worth of(const tier_map& tier, victim_window window, std::size_t size_bytes) {
     const stretch& s = tier[i];
     if (s.state == occupancy::held) return w;
     total += s.size_bytes;
-    const bool for_nothing = s.state == occupancy::free || s.state == occupancy::stale || s.state == occupancy::duplicate;
+    const auto is = [&](occupancy state) { return s.state == state; };
+    const bool for_nothing = is(occupancy::free) || is(occupancy::stale) || is(occupancy::duplicate);
     if (!for_nothing) w.latest = (std::max)(w.latest, s.last_use + 1);
     if (s.state == occupancy::dirty) w.dirty_bytes += s.size_bytes;
   }
@@ -75,7 +76,9 @@ TEST_CASE("the chosen window is the best of all windows", "[policy][lru]") {
       for (std::size_t last = first + 1; last <= tier.size(); ++last) {
         const worth w = of(tier, {first, last}, size);
         if (!w.possible) continue;
-        if (!best || w.latest < best->latest || (w.latest == best->latest && w.dirty_bytes < best->dirty_bytes)) best = w;
+        const bool better = !best || w.latest < best->latest ||
+                            (w.latest == best->latest && w.dirty_bytes < best->dirty_bytes);
+        if (better) best = w;
       }
     }
     const auto got = policy.choose(tier, size);
@@ -108,7 +111,8 @@ TEST_CASE("the least recently used goes first", "[policy][lru]") {
 TEST_CASE("what costs nothing goes before what was used long ago", "[policy][lru]") {
   const auto costly = make({piece(4, occupancy::clean, 0), piece(4, occupancy::stale, 99)});
   CHECK(vtier::lru{}.choose(costly, 4) == victim_window{1, 2});
-  const auto halves = make({piece(2, occupancy::duplicate, 9), piece(2, occupancy::free), piece(4, occupancy::dirty, 0)});
+  const auto halves =
+      make({piece(2, occupancy::duplicate, 9), piece(2, occupancy::free), piece(4, occupancy::dirty, 0)});
   CHECK(vtier::lru{}.choose(halves, 4) == victim_window{0, 2});
 }
 

@@ -148,8 +148,8 @@ TEST_CASE("a block of no bytes is leased without a place", "[residency][block]")
   CHECK(b.in(0).absent());
 }
 
-// Whatever the order of legal steps, some tier holds the newest bytes from the first write on (invariant 1), as long as a
-// sole replica is not dropped; and no two replicas that are current differ.
+// Whatever the order of legal steps, some tier holds the newest bytes from the first write on (invariant 1), as long as
+// a sole replica is not dropped; and no two replicas that are current differ.
 TEST_CASE("the newest bytes are always somewhere", "[residency][block]") {
   vtier::random_source random{8};
   for (int life = 0; life < 200; ++life) {

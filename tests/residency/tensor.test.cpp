@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -67,11 +68,14 @@ TEST_CASE("each lease is asked for by its kind and place", "[residency][tensor]"
     static_cast<void>(t.write(vtier::on_host));
     static_cast<void>(t.read_write(vtier::on_host));
   }
-  CHECK(f.owner->told ==
-        told_list{"acquire 1 read stream 7", "release 1 read stream 7", "acquire 1 write stream 8", "release 1 write stream 8",
-                  "acquire 1 read_write stream 9", "release 1 read_write stream 9", "acquire 1 read host", "release 1 read host",
-                  "acquire 1 write host", "release 1 write host", "acquire 1 read_write host", "release 1 read_write host",
-                  "destroy 1"});
+  told_list expected;
+  for (const char* what : {"read stream 7", "write stream 8", "read_write stream 9", "read host", "write host",
+                           "read_write host"}) {
+    expected.push_back(std::string{"acquire 1 "} + what);
+    expected.push_back(std::string{"release 1 "} + what);
+  }
+  expected.push_back("destroy 1");
+  CHECK(f.owner->told == expected);
 }
 
 TEST_CASE("the twins answer with nothing where there is no room, and throw other errors", "[residency][tensor]") {

@@ -41,7 +41,8 @@ class plain_hierarchy {
    public:
     lease(const host::device& on, stream_ref stream, std::shared_ptr<content<Value>> of, bool reads, bool writes)
         : on_{on}, stream_{std::move(stream)}, of_{std::move(of)}, writes_{writes} {
-      if (of_->writer || (writes && of_->readers > 0)) throw usage_error("two leases on one tensor, one of which writes");
+      if (of_->writer || (writes && of_->readers > 0))
+        throw usage_error("two leases on one tensor, one of which writes");
       if (reads && !of_->written) throw usage_error("a tensor was read that was never written");
       if (writes) {
         of_->writer = of_->written = true;

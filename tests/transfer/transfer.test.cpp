@@ -4,7 +4,8 @@
 #include "support/catch.hpp"
 #include "support/numbered_event.hpp"
 
-static_assert(vtier::urgency::demand < vtier::urgency::prefetch && vtier::urgency::prefetch < vtier::urgency::write_back);
+static_assert(vtier::urgency::demand < vtier::urgency::prefetch);
+static_assert(vtier::urgency::prefetch < vtier::urgency::write_back);
 
 TEST_CASE("a transfer has ended when it is done, failed or cancelled", "[transfer][transfer]") {
   using vtier::transfer_state;

@@ -23,17 +23,17 @@ inline namespace literals {
 ///
 /// Units   bytes
 /// Cost    none: evaluated by the compiler, which refuses a count that does not fit in 64 bits
-consteval std::size_t operator""_B(unsigned long long count) { return count; }
-consteval std::size_t operator""_KiB(unsigned long long count) {
+VTIER_CONSTEVAL std::size_t operator""_B(unsigned long long count) { return count; }
+VTIER_CONSTEVAL std::size_t operator""_KiB(unsigned long long count) {
   return count <= (~0ULL >> 10U) ? count << 10U : throw "more than 64 bits of bytes";
 }
-consteval std::size_t operator""_MiB(unsigned long long count) {
+VTIER_CONSTEVAL std::size_t operator""_MiB(unsigned long long count) {
   return count <= (~0ULL >> 20U) ? count << 20U : throw "more than 64 bits of bytes";
 }
-consteval std::size_t operator""_GiB(unsigned long long count) {
+VTIER_CONSTEVAL std::size_t operator""_GiB(unsigned long long count) {
   return count <= (~0ULL >> 30U) ? count << 30U : throw "more than 64 bits of bytes";
 }
-consteval std::size_t operator""_TiB(unsigned long long count) {
+VTIER_CONSTEVAL std::size_t operator""_TiB(unsigned long long count) {
   return count <= (~0ULL >> 40U) ? count << 40U : throw "more than 64 bits of bytes";
 }
 

@@ -25,7 +25,8 @@ class steady_clock {
  public:
   /// Units   ns
   [[nodiscard]] std::int64_t now_ns() const noexcept {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
   }
 };
 

@@ -32,6 +32,14 @@
 // Exceptions must be the same type in every shared library of a process, also with -fvisibility=hidden.
 #define VTIER_EXPORT __attribute__((visibility("default")))
 
+// What only the compiler may evaluate. clang before 15 leaves consteval calls in templates to the linker, which has
+// nothing for them.
+#if defined(__clang__) && __clang_major__ < 15
+#define VTIER_CONSTEVAL constexpr
+#else
+#define VTIER_CONSTEVAL consteval
+#endif
+
 // A programmer error: prints what was broken and aborts, in release builds too.
 #define VTIER_ASSERT(condition, message) \
   ((condition) ? static_cast<void>(0) : ::vtier::detail::assertion_failed(#condition, message, __FILE__, __LINE__))

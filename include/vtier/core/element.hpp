@@ -40,7 +40,10 @@ struct fp8_e5m2 {
 };
 
 /// An element type as a value.
-enum class element_type : std::uint8_t { fp64, fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, i64, i32, i16, i8, u64, u32, u16, u8 };
+enum class element_type : std::uint8_t {
+  fp64, fp32, bf16, fp16, fp8_e4m3, fp8_e5m2,
+  i64, i32, i16, i8, u64, u32, u16, u8
+};
 
 namespace detail {
 

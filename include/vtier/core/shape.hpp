@@ -29,7 +29,8 @@ class shape {
   /// The shape of a single element: no extents.
   shape() = default;
 
-  shape(std::initializer_list<std::size_t> extents) : shape(std::span<const std::size_t>{extents.begin(), extents.size()}) {}
+  shape(std::initializer_list<std::size_t> extents)
+      : shape(std::span<const std::size_t>{extents.begin(), extents.size()}) {}
 
   explicit shape(std::span<const std::size_t> extents) : rank_{extents.size()} {
     if (rank_ > rank_max) {

@@ -3,8 +3,8 @@
 
 // Memory in files on NVMe drives: the largest tier, and containers larger than DRAM.
 //
-// The files have no name (a crash leaves nothing behind) and their space is reserved before it is promised. Bulk traffic
-// of a tier goes by direct I/O; host code reaches the bytes through a mapping.
+// The files have no name (a crash leaves nothing behind) and their space is reserved before it is promised. Bulk
+// traffic of a tier goes by direct I/O; host code reaches the bytes through a mapping.
 
 #include <algorithm>
 #include <cstddef>

@@ -102,8 +102,9 @@ class ranges {
   /// Needs   exactly what take() gave (what lies outside or overlaps with a free piece is asserted against)
   void give_back(std::size_t offset_bytes, std::size_t size_bytes, std::vector<Event> uses) noexcept {
     VTIER_ASSERT(size_bytes > 0 && size_bytes <= used_bytes_, "more was given back than was taken");
-    VTIER_ASSERT(((offset_bytes | size_bytes) & (granule_bytes_ - 1)) == 0 && offset_bytes <= capacity_bytes_ - size_bytes,
-                 "a range was given back that was never taken");
+    VTIER_ASSERT(
+        ((offset_bytes | size_bytes) & (granule_bytes_ - 1)) == 0 && offset_bytes <= capacity_bytes_ - size_bytes,
+        "a range was given back that was never taken");
     const auto next = free_.lower_bound(offset_bytes);
     VTIER_ASSERT(next == free_.end() || next->first >= offset_bytes + size_bytes, "a range was given back twice");
     VTIER_ASSERT(next == free_.begin() || std::prev(next)->first + std::prev(next)->second.size_bytes <= offset_bytes,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One tensor as the hierarchy sees it: an identity with replicas, at most one per tier, and a version that says which of
-// them are the newest.
+// One tensor as the hierarchy sees it: an identity with replicas, at most one per tier, and a version that says which
+// of them are the newest.
 //
 // This is the one state machine of residency. A member changes the state; `runtime/` calls it under its lock.
 
@@ -28,7 +28,11 @@ template <class Event>
 class block {
  public:
   block(std::uint64_t id, role what, std::size_t size_bytes, std::size_t tier_count)
-      : id_{id}, size_bytes_{size_bytes}, tier_count_{tier_count}, replicas_{std::make_unique<replica<Event>[]>(tier_count)}, role_{what} {}
+      : id_{id},
+        size_bytes_{size_bytes},
+        tier_count_{tier_count},
+        replicas_{std::make_unique<replica<Event>[]>(tier_count)},
+        role_{what} {}
 
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] role what() const noexcept { return role_; }
@@ -52,7 +56,8 @@ class block {
   }
 
   /// The fastest tier that holds the newest content, `except` one.
-  [[nodiscard]] std::optional<std::size_t> newest(std::size_t except = (std::numeric_limits<std::size_t>::max)()) const noexcept {
+  [[nodiscard]] std::optional<std::size_t> newest(
+      std::size_t except = (std::numeric_limits<std::size_t>::max)()) const noexcept {
     for (std::size_t tier = 0; tier < tier_count_; ++tier) {
       if (tier != except && current(tier)) return tier;
     }

@@ -31,7 +31,9 @@ class lease {
       : core_{std::move(core)}, granted_{std::move(granted)}, size_{size} {}
 
   lease(lease&& other) noexcept
-      : core_{std::exchange(other.core_, nullptr)}, granted_{std::move(other.granted_)}, size_{std::exchange(other.size_, 0)} {}
+      : core_{std::exchange(other.core_, nullptr)},
+        granted_{std::move(other.granted_)},
+        size_{std::exchange(other.size_, 0)} {}
   lease& operator=(lease&& other) noexcept {
     if (this != &other) {
       end();

@@ -18,7 +18,8 @@ namespace vtier {
 /// Whether a replica has a place, and whether its content may be used.
 ///
 /// absent -> filling (a file transfer brings the bytes) -> resident; absent -> resident (a copy in stream order brings
-/// them, or they are about to be written); resident -> absent (dropped); filling -> resident with version 0 (abandoned).
+/// them, or they are about to be written); resident -> absent (dropped); filling -> resident with version 0
+/// (abandoned).
 enum class replica_state : std::uint8_t { absent, filling, resident };
 
 /// The bytes of a block in one tier.

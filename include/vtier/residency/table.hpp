@@ -69,7 +69,9 @@ class table {
   }
 
   /// The blocks of a tier in order of address.
-  [[nodiscard]] const std::map<std::size_t, block_type*>& in(std::size_t tier) const noexcept { return by_address_[tier]; }
+  [[nodiscard]] const std::map<std::size_t, block_type*>& in(std::size_t tier) const noexcept {
+    return by_address_[tier];
+  }
 
   /// All blocks, in no order.
   template <class Function>

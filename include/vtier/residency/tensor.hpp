@@ -88,7 +88,9 @@ class tensor {
   [[nodiscard]] std::optional<write_lease> try_read_write(stream_ref stream) {
     return try_lease<T>(access::read_write, stream);
   }
-  [[nodiscard]] std::optional<read_lease> try_read(on_host_t) const { return try_lease<const T>(access::read, on_host); }
+  [[nodiscard]] std::optional<read_lease> try_read(on_host_t) const {
+    return try_lease<const T>(access::read, on_host);
+  }
   [[nodiscard]] std::optional<write_lease> try_write(on_host_t) { return try_lease<T>(access::write, on_host); }
   [[nodiscard]] std::optional<write_lease> try_read_write(on_host_t) {
     return try_lease<T>(access::read_write, on_host);

@@ -70,11 +70,12 @@ class file_range {
   /// Errors  io_error (ENOSPC and others) that names the directory; what was reserved before stays
   void reserve(std::size_t offset_bytes, std::size_t size_bytes) {
     const std::scoped_lock hold{lock_};
-    for_each_piece(offset_bytes, size_bytes, [&](std::size_t file, std::size_t at, std::size_t count, std::size_t offset) {
+    const auto one = [&](std::size_t file, std::size_t at, std::size_t count, std::size_t offset) {
       files_[file].reserve(at, count);
       repeat_notes(files_[file]);
       if (base_ != nullptr && files_.size() > 1) map_piece(file, at, count, offset);
-    });
+    };
+    for_each_piece(offset_bytes, size_bytes, one);
     end_bytes_ = (std::max)(end_bytes_, offset_bytes + size_bytes);
   }
 

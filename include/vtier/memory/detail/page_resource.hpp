@@ -57,7 +57,8 @@ struct page_state {
 /// The slab of a host resource: its pages and its share of the budget, both returned together.
 class page_slab final : public slab_backing {
  public:
-  page_slab(std::shared_ptr<page_state> state, std::size_t size_bytes) : state_{std::move(state)}, size_bytes_{size_bytes} {
+  page_slab(std::shared_ptr<page_state> state, std::size_t size_bytes)
+      : state_{std::move(state)}, size_bytes_{size_bytes} {
     pointer_ = state_->map(size_bytes_, page_bytes());
   }
   ~page_slab() override {
@@ -105,7 +106,7 @@ class page_resource {
     state_->limit.give_back(pages_size(size_bytes));
   }
 
-  /// Gives the rest of the budget as one range; its pages are there at once.
+  /// Gives the rest of the budget as one range; where pages are locked they are there at once.
   ///
   /// Errors  out_of_memory where the machine has less; usage_error where nothing is left
   [[nodiscard]] slab make_slab() const {

@@ -68,7 +68,8 @@ inline void unmap_pages(void* pointer, std::size_t size_bytes) noexcept {
 ///
 /// Units   bytes; exactly whole pages are mapped, no power of two
 /// Errors  out_of_memory that names the limit; nothing stays mapped then
-inline void* map_pages(std::size_t size_bytes, std::size_t alignment_bytes, const page_request& request, notes& remarks) {
+inline void* map_pages(std::size_t size_bytes, std::size_t alignment_bytes, const page_request& request,
+                       notes& remarks) {
   const std::size_t wanted = pages_size(size_bytes);
   const std::size_t alignment = wanted >= huge_page_bytes && alignment_bytes < huge_page_bytes
                                     ? huge_page_bytes
