@@ -27,7 +27,7 @@ struct bad_option : std::runtime_error {
 /// The command line as values.
 struct command {
   gpt_shape shape;
-  std::size_t steps = 40;
+  std::size_t steps = 50;
   std::uint64_t seed = 1;
   std::size_t hbm_bytes = std::size_t{64} << 20U;
   std::size_t dram_bytes = std::size_t{128} << 20U;
@@ -45,7 +45,7 @@ inline constexpr std::string_view help_text =
   --text FILE      what to train on; default: the licences in /usr/share/common-licenses,
                    or the headers of this repository
   --layers N       6      --width N    512    --heads N    8
-  --context N      256    --batch N    4      --steps N    40    --seed N    1
+  --context N      256    --batch N    4      --steps N    50    --seed N    1
   --hbm SIZE       64MiB  budget of the first tier: the GPU's memory, or a stand-in for it
   --dram SIZE      128MiB budget of the second tier: page-locked host memory
   --disk DIR       where the file of the third tier lies; default: the directory for

@@ -112,9 +112,11 @@ class checker {
   void check_file(const fs::path& name) {
     const auto lines = read(root_ / name);
     const std::string where = name.generic_string();
-    if (lines.empty() || lines.front().text != "// SPDX-License-Identifier: Apache-2.0") breach(where, "does not begin with the licence line");
+    if (lines.empty() || lines.front().text != "// SPDX-License-Identifier: Apache-2.0")
+      breach(where, "does not begin with the licence line");
     for (std::size_t i = 0; i < lines.size(); ++i) {
-      if (columns(lines[i].text) > columns_max) breach(where + ":" + std::to_string(i + 1), "is longer than 120 columns");
+      if (columns(lines[i].text) > columns_max)
+        breach(where + ":" + std::to_string(i + 1), "is longer than 120 columns");
       if (lines[i].text.find('\t') != std::string::npos) breach(where + ":" + std::to_string(i + 1), "has a tab");
     }
   }
@@ -122,7 +124,8 @@ class checker {
   void check_header(const std::string& header) {
     const auto lines = read(include_ / header);
     if (lines.size() > lines_max) breach(header, std::to_string(lines.size()) + " lines, 400 are the most");
-    else if (lines.size() > lines_long) found_.remarks.push_back(header + ": " + std::to_string(lines.size()) + " lines");
+    else if (lines.size() > lines_long)
+      found_.remarks.push_back(header + ": " + std::to_string(lines.size()) + " lines");
     if (std::none_of(lines.begin(), lines.end(), [](const line& l) { return l.text == "#pragma once"; })) {
       breach(header, "has no #pragma once");
     }
@@ -143,9 +146,12 @@ class checker {
         if (macro.rfind("VTIER_", 0) != 0) breach(where, "defines " + macro + ", macros begin with VTIER_");
         else if (header != "core/config.hpp") breach(where, "defines " + macro + ", macros stand in core/config.hpp");
       }
-      if (std::regex_search(lines[i].code, bare_limits)) breach(where, "min or max without parentheses around it: users define macros of these names");
-      if (header != "core/config.hpp" && std::regex_search(lines[i].code, printing)) breach(where, "prints: a library says things through notes and errors");
-      if (lines[i].code.find("dynamic_cast") != std::string::npos || std::regex_search(lines[i].code, std::regex{R"(\btypeid\b)"})) {
+      if (std::regex_search(lines[i].code, bare_limits))
+        breach(where, "min or max without parentheses around it: users define macros of these names");
+      if (header != "core/config.hpp" && std::regex_search(lines[i].code, printing))
+        breach(where, "prints: a library says things through notes and errors");
+      if (lines[i].code.find("dynamic_cast") != std::string::npos ||
+          std::regex_search(lines[i].code, std::regex{R"(\btypeid\b)"})) {
         breach(where, "needs run-time type information");
       }
     }
@@ -184,7 +190,8 @@ class checker {
       if (header == "tier.hpp" || is_detail(header)) continue;
       const bool there = text.find("#include <vtier/" + header + ">") != std::string::npos;
       if (room_of(header) == "interop" ? there : !there) {
-        breach("tier.hpp", there ? "includes " + header + ", which is included on purpose only" : "does not include " + header);
+        breach("tier.hpp",
+               there ? "includes " + header + ", which is included on purpose only" : "does not include " + header);
       }
     }
   }
@@ -197,13 +204,15 @@ class checker {
     }
     for (const std::string& test : files(root_ / "tests", ".test.cpp")) {
       if (other_tests.count(room_of(test)) != 0 || is_detail(test)) continue;
-      if (!fs::exists(include_ / (test.substr(0, test.size() - 9) + ".hpp"))) breach("tests/" + test, "tests no header of that name");
+      if (!fs::exists(include_ / (test.substr(0, test.size() - 9) + ".hpp")))
+        breach("tests/" + test, "tests no header of that name");
     }
   }
 
   void check_top_level() {
-    static const std::set<std::string> allowed{"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md",
-                                               "bench", "build", "cmake", "examples", "include", "tests"};
+    static const std::set<std::string> allowed{
+        "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md", "bench", "build",
+        "cmake",          "examples",          "include",         "tests"};
     for (const auto& entry : fs::directory_iterator{root_}) {
       const std::string name = entry.path().filename().string();
       if (name.front() != '.' && allowed.count(name) == 0) breach(name, "does not belong at the top level");

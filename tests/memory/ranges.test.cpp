@@ -189,6 +189,22 @@ TEST_CASE("a small request beside two pieces waits for one of them only", "[memo
   }
 }
 
+TEST_CASE("what free pieces wait for can be looked at", "[memory][ranges]") {
+  map ranges{64, 16};
+  const auto seen = [&] {
+    std::set<std::size_t> numbers;
+    ranges.for_each_use([&](const event& e) { numbers.insert(e.id); });
+    return numbers;
+  };
+  for (int i = 0; i < 2; ++i) static_cast<void>(ranges.take(32, has_passed));
+  CHECK(seen().empty());
+  ranges.give_back(0, 32, {pending(1), pending(2)});
+  ranges.give_back(32, 32, {pending(3)});
+  CHECK(seen() == std::set<std::size_t>{1, 2, 3});
+  static_cast<void>(ranges.take(48, has_passed));
+  CHECK(seen() == std::set<std::size_t>{3});  // what was taken is its new owner's business
+}
+
 TEST_CASE("a range that cannot be is refused, however large", "[memory][ranges]") {
   map ranges{100, 16};
   CHECK(ranges.capacity_bytes() == 96);

@@ -65,7 +65,9 @@ TEST_CASE("the chosen window is the best of all windows", "[policy][lru]") {
   for (int round = 0; round < 4'000; ++round) {
     std::vector<stretch> wanted;
     for (std::uint64_t i = random.below(10); i > 0; --i) {
-      wanted.push_back(piece(1 + random.below(6), static_cast<occupancy>(random.below(7)), random.below(8)));
+      const std::size_t size = 1 + random.below(6);  // one by one: the order of arguments is the compiler's choice
+      const auto state = static_cast<occupancy>(random.below(7));
+      wanted.push_back(piece(size, state, random.below(8)));
     }
     const tier_map tier = make(wanted);
     const std::size_t size = 1 + random.below(16);

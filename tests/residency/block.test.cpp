@@ -67,7 +67,7 @@ TEST_CASE("a write makes the newest content and every other copy stale", "[resid
   CHECK(b.in(0).written == events{{1}});
 
   b.in(2).place(0, 256, {});
-  b.in(2).fill_in_order(b.version(), {2});
+  b.in(2).fill_in_order(b.version(), events{{2}});
   CHECK(b.current(2));
   CHECK_FALSE(b.sole(0));
   CHECK_FALSE(b.sole(2));
@@ -175,7 +175,7 @@ TEST_CASE("the newest bytes are always somewhere", "[residency][block]") {
           break;
         case 2:
           if (const auto from = b.newest(tier); from && r.idle() && !writer) {
-            r.fill_in_order(b.version(), event{step});
+            r.fill_in_order(b.version(), events{{step}});
             content[tier] = content[*from];
           }
           break;

@@ -67,7 +67,7 @@ TEST_CASE("a fill that was abandoned leaves a place without content", "[residenc
 
 TEST_CASE("a fill over old content takes that away at once", "[residency][replica]") {
   replica r = placed();
-  r.fill_in_order(3, {9});
+  r.fill_in_order(3, events{{9}});
   r.begin_fill(4);
   CHECK(r.version == 0);
 }
@@ -75,7 +75,7 @@ TEST_CASE("a fill over old content takes that away at once", "[residency][replic
 TEST_CASE("a copy in stream order is content at once, after its event", "[residency][replica]") {
   replica r = placed();
   r.readers = events{{5}};
-  r.fill_in_order(3, {9});
+  r.fill_in_order(3, events{{9}});
   CHECK(r.version == 3);
   CHECK(r.resident());
   CHECK(r.written == events{{9}});  // the copy waited for what was there before
@@ -84,7 +84,7 @@ TEST_CASE("a copy in stream order is content at once, after its event", "[reside
 
 TEST_CASE("a drop hands on every use and leaves nothing", "[residency][replica]") {
   replica r = placed();
-  r.fill_in_order(3, {9});
+  r.fill_in_order(3, events{{9}});
   r.readers = events{{10}, {11}};
   r.prefetched = true;
   CHECK(r.drop() == events{{9}, {10}, {11}});
@@ -99,7 +99,7 @@ TEST_CASE("a drop hands on every use and leaves nothing", "[residency][replica]"
 
 TEST_CASE("a new place forgets what the old one was", "[residency][replica]") {
   replica r = placed();
-  r.fill_in_order(3, {9});
+  r.fill_in_order(3, events{{9}});
   r.prefetched = true;
   static_cast<void>(r.drop());
   r.place(0, 256, events{{7}});
@@ -113,7 +113,7 @@ TEST_CASE("a step that the states do not allow is a programmer's error", "[resid
   const auto begin = [](replica& r) { r.begin_fill(5); };
   const auto finish = [](replica& r) { r.finish_fill({}); };
   const auto abandon = [](replica& r) { r.abandon_fill({}); };
-  const auto copy = [](replica& r) { r.fill_in_order(5, {1}); };
+  const auto copy = [](replica& r) { r.fill_in_order(5, events{{1}}); };
   const auto drop = [](replica& r) { static_cast<void>(r.drop()); };
   replica leased = placed();
   leased.leases = 1;

@@ -46,7 +46,14 @@ TEST_CASE("a tensor knows its shape, its size and its type", "[residency][tensor
   CHECK(t.bytes() == 60);
   CHECK(t.shape() == vtier::shape{3, 5});
   CHECK(t.valid());
-  CHECK(&t.owned() == &f.first);
+  CHECK(&t.owned_by(*f.owner) == &f.first);
+}
+
+TEST_CASE("a tensor belongs to the hierarchy that made it and to no other", "[residency][tensor]") {
+  fixture f;
+  const core stranger;
+  const tensor<float> t{f.owner, f.first, {4}};
+  CHECK_THROWS_AS(t.owned_by(stranger), vtier::usage_error);
 }
 
 // VO-A03: shapes as large as this exist without any memory behind them.
@@ -125,7 +132,7 @@ TEST_CASE("a tensor that was moved from says so", "[residency][tensor]") {
   CHECK_THROWS_AS(t.write(1), vtier::usage_error);
   CHECK_THROWS_AS(t.read_write(vtier::on_host), vtier::usage_error);
   CHECK_THROWS_AS(t.try_read(1), vtier::usage_error);
-  CHECK_THROWS_AS(t.owned(), vtier::usage_error);
+  CHECK_THROWS_AS(t.owned_by(*f.owner), vtier::usage_error);
   CHECK(f.owner->told.empty());
 }
 

@@ -17,8 +17,7 @@
 
 namespace vtier::test {
 
-/// Moves the process into namespaces of its own; false where the system does not allow that. Only in a child with one
-/// thread.
+/// Moves the process into namespaces of its own; false where the system does not allow that. Only in a child.
 inline bool enter_own_mounts() {
   const auto user = ::geteuid();
   const auto group = ::getegid();
@@ -29,11 +28,14 @@ inline bool enter_own_mounts() {
     ::close(file);
     return written;
   };
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+  const auto hide_mounts = [] { return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0; };
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+    return ::unshare(CLONE_NEWNS) == 0 && hide_mounts();  // root needs no user namespace
+  }
   if (!write_text("/proc/self/uid_map", "0 " + std::to_string(user) + " 1")) return false;
   if (!write_text("/proc/self/setgroups", "deny")) return false;
   if (!write_text("/proc/self/gid_map", "0 " + std::to_string(group) + " 1")) return false;
-  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  return hide_mounts();
 }
 
 /// Mounts an empty disk of a size over a directory, after enter_own_mounts().

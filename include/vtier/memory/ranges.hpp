@@ -141,6 +141,14 @@ class ranges {
     return result;
   }
 
+  /// Shows every event that a free piece still waits for.
+  template <class Function>
+  void for_each_use(Function&& function) const {
+    for (const auto& entry : free_) {
+      for (const Event& use : entry.second.uses) function(use);
+    }
+  }
+
   /// The longest free run.
   [[nodiscard]] std::size_t largest_free_bytes() const {
     std::size_t largest = 0;

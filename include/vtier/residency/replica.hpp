@@ -83,11 +83,10 @@ struct replica {
   }
 
   /// A copy in stream order fills it; the bytes may be read after `after` has passed.
-  void fill_in_order(std::uint64_t incoming_version, const Event& after) {
+  void fill_in_order(std::uint64_t incoming_version, std::vector<Event> after) noexcept {
     VTIER_ASSERT(idle(), "a replica in use was to be filled");
-    std::vector<Event> events{after};
     version = incoming_version;
-    written = std::move(events);
+    written = std::move(after);
     readers.clear();
   }
 

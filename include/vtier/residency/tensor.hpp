@@ -58,7 +58,9 @@ class tensor {
   ///         where leases leave no room (the message lists them); io_error, device_error. The tensor is as before
   /// Threads any
   /// Cost    resident: one lock, a stream wait for each event that has not passed. The host blocks only while bytes are
-  ///         on their way from or to a file; never for a kernel as long as lower tiers in memory have room
+  ///         on their way from or to a file. It does not wait for kernels in order to evict to memory; bytes from a
+  ///         file wait in staging buffers for the kernels that last used their place, and a tensor larger than all
+  ///         staging makes the host wait for these too
   [[nodiscard]] read_lease read(stream_ref stream) const { return lease_of<const T>(access::read, stream); }
 
   /// Takes a lease to overwrite: the old content is given up, nothing is fetched.
@@ -108,21 +110,24 @@ class tensor {
 
   /// The block behind the handle, for the hierarchy it belongs to.
   ///
-  /// Errors  usage_error on a tensor that was moved from
-  [[nodiscard]] typename Core::block_type& owned() const {
+  /// Errors  usage_error on a tensor that was moved from, or that belongs to another hierarchy
+  [[nodiscard]] typename Core::block_type& owned_by(const Core& core) const {
     if (owned_ == nullptr) throw usage_error("a tensor was used after it was moved from");
+    if (core_.get() != &core) throw usage_error("a tensor was given to another hierarchy than the one that made it");
     return *owned_;
   }
 
  private:
   template <class U, class Where>
   lease<U, Core> lease_of(access mode, Where where) const {
-    return {core_, core_of().acquire(owned(), mode, where), size()};
+    Core& core = core_of();
+    return {core_, core.acquire(*owned_, mode, where), size()};
   }
 
   template <class U, class Where>
   std::optional<lease<U, Core>> try_lease(access mode, Where where) const {
-    auto granted = core_of().try_acquire(owned(), mode, where);
+    Core& core = core_of();
+    auto granted = core.try_acquire(*owned_, mode, where);
     if (!granted) return std::nullopt;
     return lease<U, Core>{core_, std::move(*granted), size()};
   }

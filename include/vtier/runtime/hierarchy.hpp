@@ -48,7 +48,8 @@ concept hierarchy_part = resource<P> || std::same_as<P, options>;
 /// Errors  the constructor: usage_error for limits that do not fit together, out_of_memory, io_error, device_error; then
 ///         nothing was kept
 /// Threads every member any. The destructor stops the progress thread; tensors and leases that outlive the object
-///         keep its memory and go on working, moved by their own calls
+///         keep its memory and go on working, moved by their own calls. Whoever lets the last of them go blocks until
+///         file transfers have ended and kernels that used the memory have passed
 template <device Device, eviction_policy Eviction = lru>
 class hierarchy {
  public:
@@ -131,7 +132,7 @@ class hierarchy {
   /// Threads any
   template <element T>
   void prefetch(const tensor<T>& wanted, std::size_t tier = 0) {
-    core_->wish(wanted.owned(), tier, movement::direction::fetch);
+    core_->wish(wanted.owned_by(*core_), tier, movement::direction::fetch);
   }
 
   /// Asks that a tensor leave a tier: dropped there if the newest bytes are elsewhere too, written down first if not. A
@@ -141,7 +142,7 @@ class hierarchy {
   /// Threads any
   template <element T>
   void evict(const tensor<T>& unwanted, std::size_t tier = 0) {
-    core_->wish(unwanted.owned(), tier, movement::direction::evict);
+    core_->wish(unwanted.owned_by(*core_), tier, movement::direction::evict);
   }
 
   /// Writes the newest bytes of a tensor to the slowest tier it may live in, and keeps them where they are.
@@ -151,7 +152,7 @@ class hierarchy {
   /// Cost    the host blocks until the bytes are there
   template <element T>
   void flush(const tensor<T>& kept) {
-    core_->flush(kept.owned());
+    core_->flush(kept.owned_by(*core_));
   }
 
   /// The scope of one training step.

@@ -63,8 +63,11 @@ class activation_stack {
     }
     auto result = std::move(static_cast<entry_of<T>&>(*entries_.back()).saved);
     entries_.pop_back();
-    for (std::size_t i = 0; i < limits_.ahead && i < entries_.size(); ++i) {
-      entries_[entries_.size() - 1 - i]->prefetch(*owner_);
+    try {
+      for (std::size_t i = 0; i < limits_.ahead && i < entries_.size(); ++i) {
+        entries_[entries_.size() - 1 - i]->prefetch(*owner_);
+      }
+    } catch (const error&) {  // a hint is not worth the activation; what is broken shows at the next lease
     }
     return result;
   }

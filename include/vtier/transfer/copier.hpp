@@ -64,7 +64,8 @@ class copier {
       }
       on_.synchronize(up_);
       on_.synchronize(down_);
-    } catch (...) {  // a device that is gone has nothing in flight either; every transfer has said what became of it
+    } catch (...) {  // the device is gone; the drive is not, and has memory of ours until it has answered
+      for (io::engine* engine : engines_) drain(engine);
     }
   }
 
@@ -80,8 +81,9 @@ class copier {
       auto& stream = t->target.memory->kind() == memory_kind::device ? up_ : down_;
       for (const event& e : t->source_after) on_.wait(stream, e);
       for (const event& e : t->target_after) on_.wait(stream, e);
+      t->finished.reserve(1);
       on_.copy(stream, address(t->target, 0), address(t->source, 0), t->size_bytes, direction(*t));
-      t->finished.assign(1, on_.record(stream));
+      t->finished.push_back(mark(stream));
       t->state = transfer_state::done;
       return t;
     }
@@ -163,6 +165,28 @@ class copier {
 
   static bool before(const handle& a, const handle& b) noexcept {
     return a->priority != b->priority ? a->priority < b->priority : a->sequence < b->sequence;
+  }
+
+  // The event behind a copy that was just enqueued. Without one nobody would know when its memory is free again, so the
+  // host waits for the stream before it passes the error on.
+  event mark(typename Device::stream& stream) const {
+    try {
+      return on_.record(stream);
+    } catch (...) {
+      on_.synchronize(stream);
+      throw;
+    }
+  }
+
+  static void drain(io::engine* engine) noexcept {
+    try {
+      std::array<file_completion, 64> ignored;
+      while (engine != nullptr && engine->in_flight() > 0) {
+        engine->wait(1'000'000);
+        engine->reap(ignored);
+      }
+    } catch (...) {  // an engine that is broken itself; its destructor waits once more
+    }
   }
 
   static std::byte* address(const endpoint& at, std::size_t offset_bytes) {
@@ -282,10 +306,12 @@ class copier {
       return;
     }
     try {
-      for (const event& e : std::exchange(t.target_after, {})) on_.wait(up_, e);
+      t.finished.reserve(1);
+      for (const event& e : t.target_after) on_.wait(up_, e);
       on_.copy(up_, address(t.target, p.part.offset_bytes), slot_address(p.slot), p.part.size_bytes,
                copy_direction::host_to_device);
-      p.copied = on_.record(up_);
+      p.copied = mark(up_);
+      t.target_after.clear();
       t.finished.assign(1, p.copied);
       p.now = phase::copying_up;
       --t.outstanding;  // in stream order from here on; only the slot waits
@@ -353,6 +379,7 @@ class copier {
     if (t->chunk_next == 0 && !all_passed(t->source_after)) return false;
     if (t->chunk_next == 0 && t->target.memory->kind() != memory_kind::device && !all_passed(t->target_after)) return false;
 
+    pieces_.reserve(pieces_.size() + 1);  // once the engine has a request, nothing may fail
     piece p;
     if (t->way.staged) {
       p.slot = take_slot(t->priority);
@@ -360,7 +387,6 @@ class copier {
     }
     const std::size_t alignment = (std::max)(t->source.memory->properties().offset_alignment_bytes,
                                              t->target.memory->properties().offset_alignment_bytes);
-    pieces_.reserve(pieces_.size() + 1);  // once the engine has a request, nothing may fail
     p.owner = t;
     p.part = chunk_at(t->chunk_next, t->size_bytes, shape_.chunk_bytes, alignment);
     p.tag = ++last_tag_;
@@ -371,7 +397,7 @@ class copier {
       if (t->way.first == hop::device_copy) {
         on_.copy(down_, slot_address(p.slot), address(t->source, p.part.offset_bytes), p.part.size_bytes,
                  copy_direction::device_to_host);
-        p.copied = on_.record(down_);
+        p.copied = mark(down_);
         p.now = phase::copying_down;
       } else {
         p.now = reads_file ? phase::reading : phase::writing;

@@ -67,7 +67,14 @@ class core {
   }
 
   /// Stops it; from here on things move during calls only.
-  void stop_progress() noexcept { thread_.reset(); }
+  void stop_progress() noexcept {
+    std::unique_ptr<progress> gone;  // joined without the lock, which the thread may be waiting for
+    const std::scoped_lock hold{state_.lock};
+    gone.swap(thread_);
+    state_.lock.unlock();
+    gone.reset();
+    state_.lock.lock();
+  }
 
   grant acquire(block_type& b, access mode, stream_ref stream) { return take(b, mode, 0, stream); }
   grant acquire(block_type& b, access mode, on_host_t) { return take(b, mode, host_tier(), std::nullopt); }
@@ -84,18 +91,13 @@ class core {
   void release(grant& g) noexcept {
     std::optional<event> after;
     if (g.stream) {
-      try {
-        after = state_.on.record(*g.stream);
-      } catch (const error& e) {
-        const std::scoped_lock hold{state_.lock};
-        state_.report_error(std::string{"ending a lease: "} + e.what());
-      }
+      after = end_of_work(*g.stream);
+      if (!after) return;  // the device is gone: the bytes stay where they are, leased for good
     }
     const std::scoped_lock hold{state_.lock};
     block_type& b = *g.owned;
     b.end_lease(g.tier, g.mode, std::move(after));
-    auto& readers = b.in(g.tier).readers;
-    if (readers.size() > 8) std::erase_if(readers, [this](const event& e) { return state_.passed(e); });
+    state_.prune(b.in(g.tier).readers);
     state_.reclaim(b);
   }
 
@@ -119,8 +121,8 @@ class core {
       const std::scoped_lock hold{state_.lock};
       if (!state_.queue.push({b.id(), tier, way})) ++state_.counted.prefetch_dropped_count;
       state_.pump();
+      if (thread_) thread_->wake();
     }
-    if (thread_) thread_->wake();
   }
 
   /// Blocks until the newest bytes of a block are in the slowest tier that its rule allows.
@@ -136,19 +138,22 @@ class core {
         const auto below = tiers_below(*from, b.size_bytes(), state_.rule_of(b), state_.capacities());
         const std::size_t to = below.empty() ? *from : below.back();
         if (b.current(to)) return settle(hold, b.in(to).written);
-        if (!b.in(to).filling() && b.in(*from).leases == 0) {
-          const std::uint64_t failures = state_.write_failure_count();
-          if (b.in(to).absent()) {
-            auto made = state_.make_room(to, b.size_bytes(), urgency::demand);
-            if (made.state == room_state::impossible) throw state_.no_room(to, b.size_bytes());
-            if (made.state == room_state::ready) state_.place(b, to, std::move(*made.place));
-          }
-          if (b.in(to).idle()) state_.start_move(b, *from, to, urgency::demand);
-          wait_while(hold, [&] { return b.in(to).filling(); });
-          if (state_.write_failure_count() != failures && !b.current(to)) std::rethrow_exception(state_.write_failure());
-          continue;
-        }
         if (b.in(*from).leases > 0) throw usage_error("a tensor was flushed while a lease on it is in force");
+        const std::uint64_t failures = state_.write_failure_count();
+        if (b.in(to).absent()) {
+          auto made = state_.make_room(to, b.size_bytes(), urgency::demand);
+          if (made.state == room_state::impossible) throw state_.no_room(to, b.size_bytes());
+          if (made.state == room_state::ready) state_.place(b, to, std::move(*made.place));
+        }
+        if (b.in(to).idle()) {
+          state_.start_move(b, *from, to, urgency::demand);
+          while (b.in(to).filling()) {
+            pause(hold);
+            state_.pump();
+          }
+        }
+        if (state_.write_failure_count() != failures && !b.current(to)) std::rethrow_exception(state_.write_failure());
+        if (b.current(to)) continue;
       }
       pause(hold);
     }
@@ -198,8 +203,35 @@ class core {
     throw usage_error("a lease for the host was asked, but no tier is in host memory or files: copy from a lease on a stream");
   }
 
+  // The event that marks the end of a lease. Where the device gives none, the host waits for the stream instead; empty
+  // where even that fails.
+  std::optional<event> end_of_work(stream_ref stream) noexcept {
+    try {
+      return state_.on.record(stream);
+    } catch (...) {
+      try {
+        say_error("ending a lease", std::current_exception());
+        state_.on.synchronize(stream);
+        return event{};
+      } catch (...) {
+        say_error("ending a lease; its tensor stays leased", std::current_exception());
+        return std::nullopt;
+      }
+    }
+  }
+
+  void say_error(const char* when, const std::exception_ptr& what) noexcept {
+    try {
+      const std::string text = std::string{when} + ": " + text_of(what);
+      const std::scoped_lock hold{state_.lock};
+      state_.report_error(text);
+    } catch (...) {  // no memory left for words
+    }
+  }
+
   grant take(block_type& b, access mode, std::size_t where, std::optional<stream_ref> stream) {
     std::unique_lock hold{state_.lock};
+    const want keep{b};
     if (!thread_) state_.pump();
     ++state_.counted.lease_count;
     check_compatible(b, mode);
@@ -209,9 +241,20 @@ class core {
         ++state_.counted.hit_count;
         if (was_prefetched) ++state_.counted.prefetch_hit_count;
       }
+      if (!state_.queue.empty()) state_.queue.forget(b.id());  // what was wished is overtaken by what is done
       bring(hold, b, mode, where);
+      // A lease of the host begins when all earlier uses of the place have passed; meanwhile things may change again.
+      while (!stream) {
+        std::vector<event> before = writes(mode) ? b.in(where).uses() : b.in(where).written;
+        std::erase_if(before, [this](const event& e) { return state_.passed(e); });
+        if (before.empty()) break;
+        settle(hold, std::move(before));
+        bring(hold, b, mode, where);
+      }
     }
     auto& r = b.in(where);
+    r.written.reserve(1);  // so that the end of the lease needs no memory
+    r.readers.reserve(r.readers.size() + r.leases + 1);
     if (stream) {
       for (const event& e : r.written) state_.on.wait(*stream, e);
       if (writes(mode)) {
@@ -226,9 +269,7 @@ class core {
         if (b.in(i).transfers_out > 0) state_.cancel_reads(b, i);
       }
     }
-    grant g{&b, where, mode, pointer, stream};
-    if (!stream && b.size_bytes() > 0) settle_for_host(hold, g);
-    return g;
+    return {&b, where, mode, pointer, stream};
   }
 
   void check_compatible(const block_type& b, access mode) const {
@@ -246,14 +287,16 @@ class core {
   // Brings a block into a tier, ready for a lease but for events. On return the lock is held without a gap since the
   // block was seen ready.
   void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
-    const want keep{b};
     const std::uint64_t write_failures = state_.write_failure_count();
     for (bool first = true;; first = false) {
       if (!first) state_.pump();  // a resident lease pays for nothing of this; it can also be what brings the block
       auto& r = b.in(where);
       const bool content = b.current(where) || !reads(mode);
-      if (r.resident() && content && (!writes(mode) || r.transfers_out == 0)) return;
       check_compatible(b, mode);
+      if (r.resident() && content && (!writes(mode) || r.transfers_out == 0)) {
+        state_.forget_failures(b);
+        return;
+      }
       if (auto why = state_.take_fetch_failure(b)) std::rethrow_exception(why);
       if (r.filling()) {
         state_.hasten_fill(b, where, urgency::demand);
@@ -277,18 +320,6 @@ class core {
       } else {  // the newest bytes are on their way to another tier
         waited(hold, state_.counted.blocked_fetch_ns);
       }
-    }
-  }
-
-  // A lease of the host begins when all earlier uses of the place have passed.
-  void settle_for_host(std::unique_lock<std::mutex>& hold, grant& g) {
-    const auto& r = g.owned->in(g.tier);
-    try {
-      settle(hold, writes(g.mode) ? r.uses() : r.written);
-    } catch (...) {
-      hold.unlock();
-      release(g);
-      throw;
     }
   }
 
@@ -317,14 +348,6 @@ class core {
     hold.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds{20});
     hold.lock();
-  }
-
-  template <class Condition>
-  void wait_while(std::unique_lock<std::mutex>& hold, Condition&& condition) {
-    while (condition()) {
-      pause(hold);
-      state_.pump();
-    }
   }
 
   progress_state work() noexcept {

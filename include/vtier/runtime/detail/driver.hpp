@@ -3,6 +3,7 @@
 
 // One round of everything that can be done without waiting: transfers that ended, wishes that wait, writes ahead of need.
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -74,9 +75,13 @@ class driver : public ledger<Device, Eviction> {
     if (!from) return movement_result::pending;  // on its way to some tier
     if (*from <= where) return movement_result::finished;
     if (r.absent()) {
-      if (unused_bytes(where) + b.size_bytes() >
-          static_cast<std::size_t>(this->limits.prefetch_share_max * static_cast<double>(this->tiers[where].budget_bytes()))) {
-        return movement_result::pending;
+      const std::size_t unused = unused_bytes(where);
+      const auto unused_max =
+          static_cast<std::size_t>(this->limits.prefetch_share_max * static_cast<double>(this->tiers[where].budget_bytes()));
+      if (unused > 0 && unused + b.size_bytes() > unused_max) return movement_result::pending;
+      if (this->tiers[where].map.largest_free_bytes() < b.size_bytes() && writing_fails()) {
+        ++this->counted.prefetch_dropped_count;
+        return movement_result::finished;
       }
       const want keep{b};
       auto made = this->make_room(where, b.size_bytes(), urgency::prefetch);
@@ -96,7 +101,8 @@ class driver : public ledger<Device, Eviction> {
   }
 
   movement_result evict(block_type& b, std::size_t where) {
-    if (b.in(where).leases > 0 || !b.in(where).resident()) return movement_result::finished;
+    if (b.in(where).leases > 0 || b.wanted > 0 || !b.in(where).resident()) return movement_result::finished;
+    if (b.sole(where) && writing_fails()) return movement_result::finished;  // a hint is not worth another error
     return this->push_out(b, where, urgency::write_back) == room_state::pending ? movement_result::pending
                                                                                  : movement_result::finished;
   }
@@ -105,9 +111,14 @@ class driver : public ledger<Device, Eviction> {
     std::size_t sum = 0;
     for (const auto& entry : this->blocks.in(where)) {
       const auto& r = entry.second->in(where);
-      if (r.prefetched) sum += r.size_bytes;
+      if (r.prefetched && (r.filling() || entry.second->current(where))) sum += r.size_bytes;
     }
     return sum;
+  }
+
+  // Whether the last write to some file tier failed.
+  [[nodiscard]] bool writing_fails() const {
+    return std::any_of(this->tiers.begin(), this->tiers.end(), [](const auto& t) { return t.write_back_paused; });
   }
 };
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,7 +32,7 @@ class ledger : public evictor<Device, Eviction> {
   using evictor<Device, Eviction>::evictor;
 
   block_type& create(role what, std::size_t size_bytes, std::optional<placement_rule> rule) {
-    if (size_bytes > 0) promise(size_bytes, rule ? *rule : this->limits.place.of(what));
+    if (size_bytes > 0) promise(size_bytes, tiers_of(rule ? *rule : this->limits.place.of(what)));
     block_type& b = this->blocks.add(what, size_bytes);
     if (rule) this->own_rules.emplace(b.id(), *rule);
     this->counted.tensor_bytes += size_bytes;
@@ -40,11 +42,15 @@ class ledger : public evictor<Device, Eviction> {
   }
 
   void destroy(block_type& b) noexcept {
+    if (b.size_bytes() > 0) {
+      const std::size_t need = rounded(b.size_bytes());
+      this->promised_bytes -= need;
+      promised_to_.find(tiers_of(this->rule_of(b)))->second.bytes -= need;
+    }
     this->own_rules.erase(b.id());
     this->forget_failures(b);
     this->counted.tensor_bytes -= b.size_bytes();
     --this->counted.tensor_count;
-    this->promised_bytes -= rounded(b.size_bytes());
     b.dying = true;
     for (std::size_t i = 0; i < b.tier_count(); ++i) this->cancel_reads(b, i);
     this->reclaim(b);
@@ -60,17 +66,15 @@ class ledger : public evictor<Device, Eviction> {
   // Makes sure before a tensor exists that there will be a place for it. Where a tier is in files, space for all that
   // the others may not be able to hold is reserved now: places are pieces of address space, so each tier is counted in
   // wholes of the largest tensor, and one more of these belongs to it, because one leaves before another comes.
-  void promise(std::size_t size_bytes, const placement_rule& rule) {
+  void promise(std::size_t size_bytes, std::uint32_t allowed) {
     const std::size_t need = rounded(size_bytes);
     const auto capacities = this->capacities();
     const std::size_t largest = (std::max)(this->largest_bytes, need);
-    std::size_t total = 0;
     std::size_t upper = 0;
     std::size_t largest_capacity = 0;
     std::size_t lazy = this->tiers.size();
     for (std::size_t i = 0; i < capacities.size(); ++i) {
-      total = checked_add(total, capacities[i]).value_or((std::numeric_limits<std::size_t>::max)());
-      if (rule.allows(i)) largest_capacity = (std::max)(largest_capacity, capacities[i]);
+      if ((allowed >> i & 1U) != 0) largest_capacity = (std::max)(largest_capacity, capacities[i]);
       if (this->tiers[i].memory.properties().lazy) {
         lazy = i;
       } else {
@@ -78,30 +82,78 @@ class ledger : public evictor<Device, Eviction> {
       }
     }
     const auto promised = checked_add(this->promised_bytes, need);
-    if (size_bytes > largest_capacity || !promised || *promised > total) throw refused(size_bytes, total, capacities);
+    if (size_bytes > largest_capacity || !promised) throw refused(size_bytes, allowed, capacities);
+    promised_to_.try_emplace(allowed);  // may fail, so before anything has changed
+    if (!fits(allowed, need, capacities) || !fits(all_tiers(), need, capacities)) {
+      throw refused(size_bytes, allowed, capacities);
+    }
     if (lazy < this->tiers.size()) {
       const std::size_t below = *promised > upper ? *promised - upper : 0;
       const std::size_t wanted = below + (below > 0 || upper - *promised < largest ? largest : 0);
       const std::size_t committed = this->tiers[lazy].map.capacity_bytes();
-      if (wanted > committed && !this->grow(lazy, wanted - committed)) throw refused(size_bytes, total, capacities);
+      if (wanted > committed && !this->grow(lazy, wanted - committed)) throw refused(size_bytes, allowed, capacities);
     }
+    bound_tensors& bound = promised_to_[allowed];
+    bound.bytes += need;
+    bound.largest_bytes = (std::max)(bound.largest_bytes, need);
     this->promised_bytes = *promised;
     this->largest_bytes = largest;
   }
 
-  out_of_memory refused(std::size_t size_bytes, std::size_t total, const std::vector<std::size_t>& capacities) const {
-    std::string list;
+  // Whether the tiers of a set hold all tensors that are bound to them, and what is to come. With several tiers there
+  // must be room to exchange two tensors; a lazy tier sees to that itself.
+  [[nodiscard]] bool fits(std::uint32_t allowed, std::size_t need, const std::vector<std::size_t>& capacities) const {
+    std::size_t bound = need;
+    std::size_t largest = need;
+    for (const auto& [their_tiers, tensors] : promised_to_) {
+      if ((their_tiers & ~allowed) != 0) continue;
+      bound += tensors.bytes;
+      largest = (std::max)(largest, tensors.largest_bytes);
+    }
+    std::size_t whole = 0;  // in wholes of the largest tensor
+    std::size_t raw = 0;
+    bool first = true;
     for (std::size_t i = 0; i < capacities.size(); ++i) {
-      list += (list.empty() ? "" : ", ") + this->tiers[i].name() + " " + format_bytes(capacities[i]);
+      if ((allowed >> i & 1U) == 0) continue;
+      if (std::exchange(first, false) && bound <= capacities[i]) return true;  // nothing ever has to leave
+      if (this->tiers[i].memory.properties().lazy) return checked_add(raw, capacities[i]).value_or(bound) >= bound;
+      raw += capacities[i];
+      whole += capacities[i] / largest * largest;
+    }
+    return bound + largest <= whole;
+  }
+
+  [[nodiscard]] std::uint32_t all_tiers() const noexcept {
+    return this->tiers.size() >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << this->tiers.size()) - 1U;
+  }
+
+  [[nodiscard]] std::uint32_t tiers_of(const placement_rule& rule) const noexcept {
+    return rule.allowed_tiers & all_tiers();
+  }
+
+  out_of_memory refused(std::size_t size_bytes, std::uint32_t allowed, const std::vector<std::size_t>& capacities) const {
+    std::size_t total = 0;
+    std::string list;
+    std::string last = "no tier";
+    for (std::size_t i = 0; i < capacities.size(); ++i) {
+      if ((allowed >> i & 1U) == 0) continue;
+      total = checked_add(total, capacities[i]).value_or((std::numeric_limits<std::size_t>::max)());
+      last = this->tiers[i].name();
+      list += (list.empty() ? "" : ", ") + last + " " + format_bytes(capacities[i]);
       if (!this->tiers[i].refusal.empty()) list += " (" + this->tiers[i].refusal + ")";
     }
     const std::size_t free = total - (std::min)(total, this->promised_bytes);
-    const std::string which = this->tiers.back().name();
-    return {which, size_bytes, free,
-            which + ": a tensor of " + format_bytes(size_bytes) + " fits in no tier beside the tensors of " +
-                format_bytes(this->promised_bytes) + " that exist (" + list +
-                " without staging): raise a budget, add a tier, or free tensors"};
+    return {last, size_bytes, free,
+            last + ": a tensor of " + format_bytes(size_bytes) + " has no place beside the tensors of " +
+                format_bytes(this->promised_bytes) + " that exist; it may live in: " + list +
+                " (without staging, and with room to exchange two tensors): raise a budget, add a tier, or free tensors"};
   }
+
+  struct bound_tensors {
+    std::size_t bytes = 0;
+    std::size_t largest_bytes = 0;
+  };
+  std::map<std::uint32_t, bound_tensors> promised_to_;  // by the set of tiers that the tensors may live in
 };
 
 }  // namespace vtier::detail

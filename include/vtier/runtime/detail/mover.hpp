@@ -51,6 +51,10 @@ class mover : public state<Device> {
     auto& source = b.in(from);
     auto& target = b.in(to);
     VTIER_ASSERT(from != to && b.current(from) && !b.current(to) && target.idle(), "a transfer between replicas that are not ready for it");
+    this->prune(source.readers);
+    source.readers.reserve(source.readers.size() + 1);  // once a copy is enqueued, nothing may fail
+    std::vector<event> arrival;
+    arrival.reserve(1);
     transfer<event> t;
     t.source = {&this->tiers[from].memory, from, source.offset_bytes};
     t.target = {&this->tiers[to].memory, to, target.offset_bytes};
@@ -64,9 +68,9 @@ class mover : public state<Device> {
     link.moved_bytes += b.size_bytes();
     ++link.transfer_count;
     if (handle->ended()) {
-      const event after = handle->finished.front();
-      target.fill_in_order(b.version(), after);
-      source.readers.push_back(after);
+      arrival.push_back(handle->finished.front());
+      source.readers.push_back(arrival.front());
+      target.fill_in_order(b.version(), std::move(arrival));
       return true;
     }
     target.begin_fill(b.version());
@@ -125,7 +129,9 @@ class mover : public state<Device> {
   }
 
   /// The errors of failed fetches of a block are nobody's business any more.
-  void forget_failures(const block_type& b) noexcept { fetch_failures_.erase(b.id()); }
+  void forget_failures(const block_type& b) noexcept {
+    if (!fetch_failures_.empty()) fetch_failures_.erase(b.id());
+  }
 
  private:
   void conclude(const transfer<event>& t) {

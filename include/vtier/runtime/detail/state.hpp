@@ -104,7 +104,23 @@ class state {
   state(const state&) = delete;
   state& operator=(const state&) = delete;
 
-  ~state() { moving.reset(); }  // waits for what is in flight, while all memory is still there
+  // Waits for what is in flight and for every use of the memory, while all of it is still there.
+  ~state() {
+    moving.reset();
+    const auto settle = [this](const event& e) {
+      try {
+        on.synchronize(e);
+      } catch (...) {  // what a kernel did wrong is nobody's news any more; that it is over is what counts
+      }
+    };
+    blocks.for_each([&](const block_type& b) {
+      for (std::size_t i = 0; i < b.tier_count(); ++i) {
+        for (const event& e : b.in(i).written) settle(e);
+        for (const event& e : b.in(i).readers) settle(e);
+      }
+    });
+    for (const auto& t : tiers) t.map.for_each_use(settle);
+  }
 
   [[nodiscard]] bool passed(const event& e) const { return on.passed(e); }
 
@@ -140,10 +156,24 @@ class state {
     return false;
   }
 
+  /// Forgets events that have passed, once there are more than a few.
+  void prune(std::vector<event>& events) noexcept {
+    if (events.size() <= 8) return;
+    try {
+      std::erase_if(events, [this](const event& e) { return on.passed(e); });
+    } catch (...) {  // a device that does not say: they stay
+    }
+  }
+
   /// Gives a block a place in a tier.
   void place(block_type& b, std::size_t where, taken_range<event> taken) {
     b.in(where).place(taken.offset_bytes, taken.size_bytes, std::move(taken.uses));
-    blocks.placed(where, b);
+    try {
+      blocks.placed(where, b);
+    } catch (...) {
+      tiers[where].map.give_back(taken.offset_bytes, taken.size_bytes, b.in(where).drop());
+      throw;
+    }
     auto& t = tiers[where];
     const auto r = static_cast<std::size_t>(b.what());
     t.role_bytes[r] += taken.size_bytes;
