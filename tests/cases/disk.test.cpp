@@ -166,7 +166,7 @@ TEST_CASE("several directories form one tier") {
   vtier::host::device gpu;
   auto stream = gpu.make_stream();
   vtier::hierarchy mem{vtier::hbm{gpu, {.budget = 2_MiB}},
-                       vtier::mapped_file{std::vector<std::filesystem::path>{first.path(), second.path()},
+                       vtier::mapped_file{std::vector<std::string>{first.path(), second.path()},
                                           {.budget = 32_MiB, .stripe_bytes = 256_KiB}}};
   std::vector<decltype(mem)::tensor<std::uint8_t>> tensors;
   for (std::size_t i = 0; i < 10; ++i) {

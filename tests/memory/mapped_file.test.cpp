@@ -183,7 +183,7 @@ TEST_CASE("sizes that cannot be are refused with the reason", "[memory][mapped_f
   const vtier::test::scratch_directory directory;
   const std::size_t most = (std::numeric_limits<std::size_t>::max)();
   CHECK_THROWS_AS((mapped_file{directory.path(), {.budget = most}}), vtier::usage_error);
-  CHECK_THROWS_AS((mapped_file{std::vector<fs::path>{}, {.budget = 1_MiB}}), vtier::usage_error);
+  CHECK_THROWS_AS((mapped_file{std::vector<std::string>{}, {.budget = 1_MiB}}), vtier::usage_error);
   CHECK_THROWS_AS((mapped_file{directory.path(), {.budget = 0}}.make_slab()), vtier::usage_error);
   const mapped_file memory{directory.path(), {.budget = 1_MiB}};
   CHECK_THROWS_AS(memory.allocate(1, 1_MiB), vtier::usage_error);

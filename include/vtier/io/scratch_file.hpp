@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -53,9 +52,9 @@ class scratch_file {
   /// Cost    about seven system calls, among them a write and a read of one block
   /// Source  open(2), statx(2)
   template <class System = detail::posix_system>
-  [[nodiscard]] static scratch_file create(const std::filesystem::path& directory,
+  [[nodiscard]] static scratch_file create(const std::string& directory,
                                            const scratch_file_options& options = {}, const System& system = {}) {
-    scratch_file made{directory.string()};
+    scratch_file made{directory};
     const detail::descriptor place = detail::open_directory(system, made.path_);
     bool direct = options.direct;
     made.file_ = detail::open_unnamed(system, place, direct, made.path_, made.notes_);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,9 +50,9 @@ class mapped_file {
  public:
   static constexpr memory_kind kind = memory_kind::file;
 
-  mapped_file(std::filesystem::path directory, const mapped_file_options& options)
-      : mapped_file{std::vector<std::filesystem::path>{std::move(directory)}, options} {}
-  mapped_file(std::vector<std::filesystem::path> directories, const mapped_file_options& options)
+  mapped_file(std::string directory, const mapped_file_options& options)
+      : mapped_file{std::vector<std::string>{std::move(directory)}, options} {}
+  mapped_file(std::vector<std::string> directories, const mapped_file_options& options)
       : state_{std::make_shared<state>(std::move(directories), options)} {}
 
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::size_t alignment_bytes) const {
@@ -141,14 +140,14 @@ class mapped_file {
   struct no_event {};
 
   struct state {
-    state(std::vector<std::filesystem::path> where, const mapped_file_options& wanted)
+    state(std::vector<std::string> where, const mapped_file_options& wanted)
         : directories{std::move(where)},
           options{wanted},
           limit{wanted.name, wanted.budget},
           heap{directories, wanted.direct, wanted.budget, wanted.stripe_bytes, remarks},
           map{heap.size_bytes(), (std::max)(detail::page_bytes(), heap.alignment_bytes())} {}
 
-    std::vector<std::filesystem::path> directories;
+    std::vector<std::string> directories;
     mapped_file_options options;
     vtier::notes remarks;
     budget limit;

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iomanip>
-#include <ostream>
-#include <sstream>
+#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,43 +30,13 @@ class report : public statistics {
     return lease_count == 0 ? 1.0 : static_cast<double>(hit_count) / static_cast<double>(lease_count);
   }
 
-  /// Prints everything for people; ends with a newline.
-  friend std::ostream& operator<<(std::ostream& to, const report& r) {
-    std::ostringstream text;  // leaves the caller's formatting flags alone
-    r.print(text);
-    return to << text.str();
-  }
-
- private:
-  static std::string percent(double share) {
-    std::ostringstream text;
-    text << std::fixed << std::setprecision(1) << share * 100.0 << " %";
-    return text.str();
-  }
-
-  static std::string milliseconds(std::int64_t ns) {
-    std::ostringstream text;
-    text << std::fixed << std::setprecision(1) << static_cast<double>(ns) / 1e6 << " ms";
-    return text.str();
-  }
-
-  static void row(std::ostream& to, const std::vector<std::string>& cells, std::size_t first_width) {
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      to << "  ";
-      if (i == 0) {
-        to << std::left << std::setw(static_cast<int>(first_width)) << cells[i];
-      } else {
-        to << std::right << std::setw(12) << cells[i];
-      }
-    }
-    to << '\n';
-  }
-
-  void print(std::ostream& to) const {
+  /// Everything in words, for people; ends with a newline.
+  [[nodiscard]] std::string text() const {
     std::size_t width = 8;
     for (const auto& t : tiers) width = (std::max)(width, t.name.size());
     for (const auto& l : links) width = (std::max)(width, l.name.size());
 
+    std::string to;
     std::vector<std::string> head{"tier", "budget", "peak", "used", "staging"};
     for (const role what : all_roles) head.emplace_back(name(what));
     row(to, head, width);
@@ -78,25 +46,51 @@ class report : public statistics {
       for (const std::size_t bytes : t.role_bytes) cells.push_back(format_bytes(bytes));
       row(to, cells, width);
     }
-    if (staging_bytes > 0) to << "  staging outside any tier: " << format_bytes(staging_bytes) << '\n';
+    if (staging_bytes > 0) to += "  staging outside any tier: " + format_bytes(staging_bytes) + '\n';
     if (!links.empty()) {
       row(to, {"link", "moved", "transfers"}, width);
       for (const auto& l : links) row(to, {l.name, format_bytes(l.moved_bytes), std::to_string(l.transfer_count)}, width);
     }
-    to << "  tensors: " << tensor_count << " of " << format_bytes(tensor_bytes) << " (at most "
-       << format_bytes(tensor_peak_bytes) << ")\n";
-    to << "  leases: " << lease_count << ", in place " << percent(hit_share()) << ", of these by prefetch "
-       << prefetch_hit_count << "; prefetches dropped " << prefetch_dropped_count << "; evictions without a copy "
-       << clean_drop_count << '\n';
-    to << "  host blocked: " << milliseconds(blocked_ns) << " (for bytes from files " << milliseconds(blocked_fetch_ns)
-       << ", for room " << milliseconds(blocked_room_ns) << ")";
+    to += "  tensors: " + std::to_string(tensor_count) + " of " + format_bytes(tensor_bytes) + " (at most " +
+          format_bytes(tensor_peak_bytes) + ")\n";
+    to += "  leases: " + std::to_string(lease_count) + ", in place " + one_decimal(hit_share() * 100.0) +
+          " %, of these by prefetch " + std::to_string(prefetch_hit_count) + "; prefetches dropped " +
+          std::to_string(prefetch_dropped_count) + "; evictions without a copy " + std::to_string(clean_drop_count) + '\n';
+    to += "  host blocked: " + milliseconds(blocked_ns) + " (for bytes from files " + milliseconds(blocked_fetch_ns) +
+          ", for room " + milliseconds(blocked_room_ns) + ")";
     if (step_count > 0 && step_ns > 0) {
-      to << ", " << percent(static_cast<double>(blocked_ns) / static_cast<double>(step_ns)) << " of " << step_count
-         << " steps of " << milliseconds(step_ns / static_cast<std::int64_t>(step_count));
+      to += ", " + one_decimal(static_cast<double>(blocked_ns) / static_cast<double>(step_ns) * 100.0) + " % of " +
+            std::to_string(step_count) + " steps of " + milliseconds(step_ns / static_cast<std::int64_t>(step_count));
     }
-    to << '\n';
-    for (const auto& note : notes) to << "  note: " << note << '\n';
-    for (const auto& error : errors) to << "  error: " << error << '\n';
+    to += '\n';
+    for (const auto& note : notes) to += "  note: " + note + '\n';
+    for (const auto& error : errors) to += "  error: " + error + '\n';
+    return to;
+  }
+
+  /// Prints text(). A template, so that whoever never prints need not include <ostream>.
+  template <class Traits>
+  friend std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& to, const report& r) {
+    const std::string text = r.text();
+    return to.write(text.data(), static_cast<std::ptrdiff_t>(text.size()));
+  }
+
+ private:
+  static std::string one_decimal(double value) {
+    const auto tenths = static_cast<std::int64_t>(value * 10.0 + 0.5);
+    return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10);
+  }
+
+  static std::string milliseconds(std::int64_t ns) { return one_decimal(static_cast<double>(ns) / 1e6) + " ms"; }
+
+  static void row(std::string& to, const std::vector<std::string>& cells, std::size_t first_width) {
+    constexpr std::size_t other_width = 12;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const std::size_t width = i == 0 ? first_width : other_width;
+      const std::string space(width > cells[i].size() ? width - cells[i].size() : 0, ' ');
+      to += "  " + (i == 0 ? cells[i] + space : space + cells[i]);
+    }
+    to += '\n';
   }
 };
 

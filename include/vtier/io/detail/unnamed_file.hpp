@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <optional>

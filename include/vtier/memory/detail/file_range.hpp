@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <filesystem>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -36,7 +35,7 @@ namespace vtier::detail {
 class file_range {
  public:
   /// Errors  io_error for a directory that cannot be used
-  file_range(const std::vector<std::filesystem::path>& directories, bool direct, std::size_t size_bytes,
+  file_range(const std::vector<std::string>& directories, bool direct, std::size_t size_bytes,
              std::size_t stripe_bytes, const notes& remarks)
       : remarks_{remarks} {
     if (directories.empty()) throw usage_error("a mapped_file needs at least one directory");

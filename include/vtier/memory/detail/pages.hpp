@@ -6,6 +6,7 @@
 // `numa` and `pinned` differ only in what they ask of this file. The order matters and is kept here: map, choose the
 // page size, bind, and only then touch or lock, because pages stay on the node of the first touch.
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,9 +14,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -42,16 +42,17 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
 inline std::size_t page_bytes() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
 /// The bytes that the kernel says a program can still have; empty where it does not say.
-inline std::optional<std::size_t> available_bytes() {
-  std::ifstream file{"/proc/meminfo"};
-  std::string key;
-  std::size_t kibibytes = 0;
-  std::string unit;
-  while (file >> key >> kibibytes) {
-    std::getline(file, unit);
-    if (key == "MemAvailable:") return kibibytes * 1024U;
-  }
-  return std::nullopt;
+inline std::optional<std::size_t> available_bytes() noexcept {
+  const int file = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  char text[512];  // the line stands third
+  const ::ssize_t got = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  text[got > 0 ? got : 0] = '\0';
+  const char* const line = std::strstr(text, "MemAvailable:");
+  if (line == nullptr) return std::nullopt;
+  const unsigned long long kibibytes = std::strtoull(line + std::strlen("MemAvailable:"), nullptr, 10);
+  return checked_multiply(kibibytes, 1024U);
 }
 
 /// The size that a request occupies: whole pages.
