@@ -200,8 +200,8 @@ int main(int argc, char** argv) try {
 
   const scratch_directory scratch;
   const auto library = write_source(scratch.path(), "library.cpp", "#include <vtier/tier.hpp>");
-  const auto baseline = write_source(scratch.path(), "baseline.cpp",
-                                     "#include <vector>\n#include <thread>\n#include <functional>");
+  const auto baseline =
+      write_source(scratch.path(), "baseline.cpp", "#include <vector>\n#include <thread>\n#include <functional>");
   const auto command = compiler();
   std::cout << "compile_time: " << command.front() << ", " << rounds << " rounds in turns\n";
 

@@ -99,14 +99,18 @@ class results {
   /// Registers a benchmark that runs once, with as many iterations as there are to be rounds. An exception in it is
   /// printed and kept in `failures`.
   void add(const std::string& name, std::size_t rounds, std::function<void(benchmark::State&)> run) {
-    benchmark::RegisterBenchmark(name.c_str(), [this, name, run = std::move(run)](benchmark::State& state) {
-      try {
-        run(state);
-      } catch (const std::exception& problem) {
-        failures.push_back(name + ": " + problem.what());
-        state.SkipWithError(problem.what());
-      }
-    })->Iterations(static_cast<benchmark::IterationCount>(rounds))->UseManualTime()->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [this, name, run = std::move(run)](benchmark::State& state) {
+                                   try {
+                                     run(state);
+                                   } catch (const std::exception& problem) {
+                                     failures.push_back(name + ": " + problem.what());
+                                     state.SkipWithError(problem.what());
+                                   }
+                                 })
+        ->Iterations(static_cast<benchmark::IterationCount>(rounds))
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
   }
 
   [[nodiscard]] json_object json() const {
@@ -185,8 +189,8 @@ class table_reporter : public benchmark::BenchmarkReporter {
            " rounds";
   }
 
-  static void line(const std::string& what, const std::string& limit, const std::string& ours,
-                   const std::string& share, const std::string& rest) {
+  static void line(const std::string& what, const std::string& limit, const std::string& ours, const std::string& share,
+                   const std::string& rest) {
     std::cout << std::left << std::setw(44) << what << std::right << std::setw(12) << limit << std::setw(12) << ours
               << std::setw(8) << share << rest << '\n';
   }

@@ -78,7 +78,10 @@ class shuttle {
  public:
   template <class... Tiers>
   shuttle(session& s, const device& gpu, Tiers... tiers)
-      : to_{s}, gpu_{gpu}, mem_{std::move(tiers)..., quiet()}, stream_{gpu_.make_stream()},
+      : to_{s},
+        gpu_{gpu},
+        mem_{std::move(tiers)..., quiet()},
+        stream_{gpu_.make_stream()},
         tensor_{mem_.make_tensor<word>({s.chosen.size_bytes / sizeof(word)}, vtier::role::parameter)} {
     auto lease = tensor_.write(stream_);
     gpu_.launch(stream_, [p = lease.data(), n = lease.size()] {
@@ -163,10 +166,18 @@ class shuttle {
   }
 
   side down(void (shuttle::*move)()) {
-    return {[this] { change(); skip_moved(0, 1); }, [this, move] { (this->*move)(); }, [this] { check_moved(0, 1); }};
+    return {[this] {
+              change();
+              skip_moved(0, 1);
+            },
+            [this, move] { (this->*move)(); }, [this] { check_moved(0, 1); }};
   }
   side up() {
-    return {[this] { forget(); skip_moved(1, 0); }, [this] { fetch(); }, [this] { check_moved(1, 0); }};
+    return {[this] {
+              forget();
+              skip_moved(1, 0);
+            },
+            [this] { fetch(); }, [this] { check_moved(1, 0); }};
   }
 
  private:
@@ -285,12 +296,13 @@ void resident_leases(session& s, benchmark::State& state, std::size_t tensor_cou
   }
   gpu.synchronize(stream);
   std::size_t next = 0;
-  const side ours{.timed = [&] {
-                    for (std::size_t i = 0; i < s.chosen.lease_count; ++i) {
-                      next = (next + 7919) % tensor_count;  // no two neighbours in a row
-                      benchmark::DoNotOptimize(tensors[next].read(stream).data());
-                    }
-                  },
+  const side ours{.timed =
+                      [&] {
+                        for (std::size_t i = 0; i < s.chosen.lease_count; ++i) {
+                          next = (next + 7919) % tensor_count;  // no two neighbours in a row
+                          benchmark::DoNotOptimize(tensors[next].read(stream).data());
+                        }
+                      },
                   .after = [&] { gpu.synchronize(stream); }};
   s.table.time(state, "read lease on resident bytes, " + std::to_string(tensor_count) + " live", s.chosen.lease_count,
                ours);

@@ -27,7 +27,7 @@ int main() {
     for (std::size_t i = 0; i < weights.size(); ++i) {
       if (i + 1 < weights.size()) mem.prefetch(weights[i + 1]);
       auto w = step == 0 ? weights[i].write(stream) : weights[i].read_write(stream);  // in HBM, ordered on `stream`
-      gpu.launch(stream, [=, p = w.data(), n = w.size()] {                            // a kernel<<<..., stream>>> on CUDA
+      gpu.launch(stream, [=, p = w.data(), n = w.size()] {  // a kernel<<<..., stream>>> on CUDA
         for (std::size_t k = 0; k < n; ++k) p[k] = step == 0 ? static_cast<float>(i) : p[k] + 1.0F;
       });
     }  // the lease ends: evictable once `stream` has passed this point

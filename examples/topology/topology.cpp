@@ -31,8 +31,8 @@ void print(const vtier::machine& machine) {
     std::cout << '\n';
   }
   for (const auto& gpu : machine.gpus()) {
-    std::cout << "GPU " << gpu.address.to_string() << "  " << gpu.name << ", pinned memory for it: "
-              << node_text(machine.nearest_node(gpu.address));
+    std::cout << "GPU " << gpu.address.to_string() << "  " << gpu.name
+              << ", pinned memory for it: " << node_text(machine.nearest_node(gpu.address));
     if (gpu.link_bytes_per_second) std::cout << ", link " << *gpu.link_bytes_per_second / 1e9 << " GB/s";
     std::cout << '\n';
   }

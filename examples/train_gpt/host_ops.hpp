@@ -41,9 +41,7 @@ class ops<vtier::host::device> {
   /// The time spent in operations so far; for work enqueued on the stream of the operations.
   ///
   /// Units   ns
-  [[nodiscard]] std::int64_t busy_ns() const noexcept {
-    return busy_ns_;
-  }
+  [[nodiscard]] std::int64_t busy_ns() const noexcept { return busy_ns_; }
 
   void linear(stream_ref s, float* out, const float* x, const float* w, const float* bias, const float* residual,
               std::size_t rows, std::size_t outputs, std::size_t inputs) {
@@ -218,9 +216,7 @@ class ops<vtier::host::device> {
     std::size_t in_qkv;
   };
 
-  static float scale_of(const gpt_shape& shape) {
-    return 1.0F / std::sqrt(static_cast<float>(shape.head_width()));
-  }
+  static float scale_of(const gpt_shape& shape) { return 1.0F / std::sqrt(static_cast<float>(shape.head_width())); }
 
   static void probabilities(float* scores, const float* q, const gpt_shape& shape) {
     product(false, true, shape.context, shape.context, shape.head_width(), q, 3 * shape.width, q + shape.width,

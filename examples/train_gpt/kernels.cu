@@ -129,9 +129,7 @@ __global__ void layer_norm_columns_kernel(float* dgain, float* dbias, const floa
       [=](std::size_t c, float sum) { dbias[c] = sum; });
 }
 
-__device__ float gelu_gate(float x) {
-  return 1.0F / (1.0F + expf(-gelu_scale * (x + 0.044715F * x * x * x)));
-}
+__device__ float gelu_gate(float x) { return 1.0F / (1.0F + expf(-gelu_scale * (x + 0.044715F * x * x * x))); }
 
 __global__ void gelu_kernel(float* out, const float* x, std::size_t count) {
   for (std::size_t i = blockIdx.x * std::size_t{block_size} + threadIdx.x; i < count;
@@ -238,12 +236,8 @@ __global__ void adamw_kernel(float* p, float* m, float* v, const float* g, std::
   }
 }
 
-unsigned tiles_for(std::size_t width) {
-  return static_cast<unsigned>((width + tile_columns - 1) / tile_columns);
-}
-unsigned narrow(std::size_t n) {
-  return static_cast<unsigned>(n);
-}
+unsigned tiles_for(std::size_t width) { return static_cast<unsigned>((width + tile_columns - 1) / tile_columns); }
+unsigned narrow(std::size_t n) { return static_cast<unsigned>(n); }
 
 }  // namespace
 

@@ -68,7 +68,8 @@ result run_again(const std::string& mode, const std::string& directory) {
   ::close(ends[1]);
   result r;
   char buffer[512];
-  for (ssize_t n = 0; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) r.errors.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n = 0; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    r.errors.append(buffer, static_cast<std::size_t>(n));
   ::close(ends[0]);
   REQUIRE(::waitpid(child, &r.status, 0) == child);
   return r;

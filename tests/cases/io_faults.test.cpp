@@ -32,10 +32,13 @@ using vtier::test::fill;
 class fragile_file {
  public:
   static constexpr vtier::memory_kind kind = vtier::memory_kind::file;
-  explicit fragile_file(vtier::mapped_file inside) : inside_{std::move(inside)}, broken_{std::make_shared<std::atomic<bool>>(false)} {}
+  explicit fragile_file(vtier::mapped_file inside)
+      : inside_{std::move(inside)}, broken_{std::make_shared<std::atomic<bool>>(false)} {}
 
   void* allocate(std::size_t size, std::size_t alignment) const { return inside_.allocate(size, alignment); }
-  void deallocate(void* p, std::size_t size, std::size_t alignment) const noexcept { inside_.deallocate(p, size, alignment); }
+  void deallocate(void* p, std::size_t size, std::size_t alignment) const noexcept {
+    inside_.deallocate(p, size, alignment);
+  }
   vtier::slab make_slab() const {
     vtier::slab whole = inside_.make_slab();
     auto properties = whole.properties();

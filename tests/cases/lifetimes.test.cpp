@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders of events in which memory could be reused too early, bytes lost, or a call never return. Each was a defect once.
+// Orders of events in which memory could be reused too early, bytes lost, or a call never return. Each was a defect
+// once.
 
 #include <malloc.h>
 
@@ -151,7 +152,7 @@ TEST_CASE("a lease of the host that cannot settle changes nothing") {
     WARN("skipped: the kernel was over before the lease could wait for it");
     return;
   }
-  CHECK(differences(gpu, stream, a, 1) == 0);                     // the old content is still the newest
+  CHECK(differences(gpu, stream, a, 1) == 0);  // the old content is still the newest
 }
 
 TEST_CASE("a lease whose end cannot be marked does not give its place away early") {
@@ -252,7 +253,8 @@ TEST_CASE("tensors that may not live everywhere are counted against where they m
   vtier::hierarchy mem{vtier::hbm{gpu, {.budget = 1_MiB}}, vtier::pinned{{.budget = 2_MiB}},
                        vtier::mapped_file{directory.path(), {.budget = 64_MiB}}, limits(false)};
   std::vector<decltype(mem)::tensor<std::uint8_t>> bound;
-  while (auto t = mem.try_make_tensor<std::uint8_t>({700'000}, role::parameter, vtier::placement_rule{.allowed_tiers = 3})) {
+  while (auto t =
+             mem.try_make_tensor<std::uint8_t>({700'000}, role::parameter, vtier::placement_rule{.allowed_tiers = 3})) {
     bound.push_back(std::move(*t));
     REQUIRE(bound.size() < 10);
   }
@@ -263,7 +265,8 @@ TEST_CASE("tensors that may not live everywhere are counted against where they m
   }
   CHECK(mem.try_make_tensor<std::uint8_t>({700'000}, role::parameter).has_value());  // others go to the file
   bound.pop_back();
-  CHECK(mem.try_make_tensor<std::uint8_t>({700'000}, role::parameter, vtier::placement_rule{.allowed_tiers = 3}).has_value());
+  CHECK(mem.try_make_tensor<std::uint8_t>({700'000}, role::parameter, vtier::placement_rule{.allowed_tiers = 3})
+            .has_value());
 
   // Two tiers that are full to the brim could never exchange anything.
   vtier::hierarchy pair{vtier::hbm{gpu, {.budget = 1_MiB}}, vtier::pinned{{.budget = 1_MiB}}, limits(false)};

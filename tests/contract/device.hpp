@@ -290,7 +290,7 @@ void synchronize_tells_what_a_function_threw(const Device& on) {
   } catch (const vtier::device_error& e) {
     CHECK(std::string{e.what()}.find("a broken pencil") != std::string::npos);
   }
-  CHECK(after == 1);   // later work has run
+  CHECK(after == 1);  // later work has run
   on.synchronize(s);  // told once
   on.launch(s, [] { throw 42; });
   const auto e = on.record(s);

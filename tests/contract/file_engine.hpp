@@ -162,9 +162,8 @@ void check_many_reaped_late(Make& make) {
   std::array<file_completion, 3> completions;  // fewer than the depth: reaping takes several calls
   for (std::size_t next = 0; reaped < count;) {
     const std::size_t at = next % places * size;
-    const bool taken =
-        next < count && engine.try_submit({file.descriptor(), file_operation::write, at,
-                                           memory.span().subspan(at, size), std::uint64_t{next} << 40U});
+    const bool taken = next < count && engine.try_submit({file.descriptor(), file_operation::write, at,
+                                                          memory.span().subspan(at, size), std::uint64_t{next} << 40U});
     if (taken) {
       ++next;
       continue;

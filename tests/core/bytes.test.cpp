@@ -50,8 +50,8 @@ TEST_CASE("bytes are written with the largest unit that leaves at least one", "[
   CHECK(format_bytes(48_MiB) == "48 MiB");
   CHECK(format_bytes(3_TiB + 256_GiB) == "3.25 TiB");
   CHECK(format_bytes(1_MiB + 64_KiB) == "1.06 MiB");  // a zero before the last digit
-  CHECK(format_bytes(1_GiB - 1) == "1023.99 MiB");     // rounded down, not up to the next unit
-  CHECK(format_bytes(1'069'548) == "1.02 MiB");        // just above 1.02: not cut twice on the way
+  CHECK(format_bytes(1_GiB - 1) == "1023.99 MiB");    // rounded down, not up to the next unit
+  CHECK(format_bytes(1'069'548) == "1.02 MiB");       // just above 1.02: not cut twice on the way
   CHECK(format_bytes(1024_TiB) == "1 PiB");
   CHECK(format_bytes(most) == "15.99 EiB");
 }
@@ -75,9 +75,33 @@ TEST_CASE("bytes are read in binary and decimal units", "[core][bytes]") {
 }
 
 TEST_CASE("what is no byte count is refused", "[core][bytes]") {
-  for (const char* text : {"", " ", " 1", "-1", "+1", "abc", ".5 GiB", "1.", "1. GiB", "1.5.2", "1,5 GiB", "48M",
-                           "48Mi", "48 X", "48iB", "1 KiB ", "1 KiBB", "0x10", "1e3", "KiB", "1 K B", "inf",
-                           "18446744073709551616", "16EiB", "16777216 TiB", "18.5 EB", "99999999999999999999 B"}) {
+  for (const char* text : {"",
+                           " ",
+                           " 1",
+                           "-1",
+                           "+1",
+                           "abc",
+                           ".5 GiB",
+                           "1.",
+                           "1. GiB",
+                           "1.5.2",
+                           "1,5 GiB",
+                           "48M",
+                           "48Mi",
+                           "48 X",
+                           "48iB",
+                           "1 KiB ",
+                           "1 KiBB",
+                           "0x10",
+                           "1e3",
+                           "KiB",
+                           "1 K B",
+                           "inf",
+                           "18446744073709551616",
+                           "16EiB",
+                           "16777216 TiB",
+                           "18.5 EB",
+                           "99999999999999999999 B"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_bytes(text).has_value());
   }

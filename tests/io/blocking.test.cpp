@@ -45,7 +45,7 @@ constexpr bool under_thread_sanitizer =
 class told_engine {
  public:
   std::vector<std::byte> file = std::vector<std::byte>(64 * 1024);
-  std::deque<std::int64_t> results;  // for requests in order; none left: all that was asked
+  std::deque<std::int64_t> results;           // for requests in order; none left: all that was asked
   std::vector<vtier::file_completion> stale;  // handed out first
   std::vector<vtier::file_request> requests;
   bool last_first = false;
@@ -146,8 +146,11 @@ TEST_CASE("blocking: a part that makes no progress is an error that names path, 
   const page_bytes memory{8192};
   SECTION("the file ends") {
     engine.results = {4096, 100, 0};
-    const std::string said =
-        io_error_text([&] { read_exact(engine, 0, 1000, memory.span(), "/some/file", {4096, 1}); }, ENODATA);
+    const std::string said = io_error_text(
+        [&] {
+          read_exact(engine, 0, 1000, memory.span(), "/some/file", {4096, 1});
+        },
+        ENODATA);
     CHECK(has(said, "'/some/file'"));
     CHECK(has(said, "at offset 5096"));
     CHECK(has(said, "wanted 4096 bytes, got 100"));
@@ -278,8 +281,8 @@ TEST_CASE("blocking: 96 bytes by 7 at a time (VO-A02)") {
     const page_bytes back{96};
     read_exact(engine, file.descriptor(), 3, back.span(), file.path());
     CHECK(vtier::test::count_wrong(back.span(), 1) == 0);
-    const std::string said = io_error_text(
-        [&] { read_exact(engine, file.descriptor(), 4, back.span(), file.path()); }, ENODATA);
+    const std::string said =
+        io_error_text([&] { read_exact(engine, file.descriptor(), 4, back.span(), file.path()); }, ENODATA);
     CHECK(has(said, "wanted 96 bytes, got 95"));
   });
 }

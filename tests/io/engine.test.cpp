@@ -27,8 +27,8 @@ namespace {
 struct refusing_ring {
   int error_number;
   engine operator()(const engine_options&, const vtier::notes&) const {
-    throw vtier::io_error(error_number, "io_uring cannot be set up (" +
-                                            vtier::io::detail::errno_name(error_number) + "): a test says so");
+    throw vtier::io_error(error_number, "io_uring cannot be set up (" + vtier::io::detail::errno_name(error_number) +
+                                            "): a test says so");
   }
 };
 

@@ -26,8 +26,11 @@ TEST_CASE("engine_options: the defaults work and are what one system call of Lin
 
 TEST_CASE("engine_options: each limit has a range, and the message names field and value") {
   const auto check_field = [](std::size_t engine_options::*field, const std::string& name, std::size_t limit) {
-    for (const auto& [value, works] : {std::pair<std::size_t, bool>{0, false}, {1, true}, {limit, true},
-                                       {limit + 1, false}, {~std::size_t{0}, false}}) {
+    for (const auto& [value, works] : {std::pair<std::size_t, bool>{0, false},
+                                       {1, true},
+                                       {limit, true},
+                                       {limit + 1, false},
+                                       {~std::size_t{0}, false}}) {
       engine_options options;
       options.*field = value;
       const std::string said = refusal(options);

@@ -40,11 +40,11 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 // The real calls, but for answers that a test wants: the first function that gives a negative number decides.
 struct scripted_system : posix_system {
   struct script {
-    int tmpfile_error = 0;       // for O_TMPFILE
-    int direct_error = 0;        // for O_DIRECT, after the file was made, as Linux does it
-    int create_error = 0;        // for O_CREAT
+    int tmpfile_error = 0;  // for O_TMPFILE
+    int direct_error = 0;   // for O_DIRECT, after the file was made, as Linux does it
+    int create_error = 0;   // for O_CREAT
     int unlink_error = 0;
-    int names_taken = 0;         // so many names exist already
+    int names_taken = 0;  // so many names exist already
     int pwrite_error = 0;
     int fallocate_error = 0;
     int fallocate_interruptions = 0;
@@ -473,8 +473,7 @@ TEST_CASE("scratch_file: space is reserved before it is promised, and given back
 TEST_CASE("scratch_file: a full drive is an error that says what is free, and the file is as before") {
   const scratch_directory place;
   const std::string answer = in_child([&]() -> std::string {
-    if (!vtier::test::own_mounts() ||
-        ::mount("vtier", place.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+    if (!vtier::test::own_mounts() || ::mount("vtier", place.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
       return vtier::test::cannot_run + "no mounts of one's own";
     }
     auto file = scratch_file::create(place.path());

@@ -204,8 +204,8 @@ TEST_CASE("uring: registered memory is used where a request lies wholly inside i
   // First, last, across the border of two regions, across the end, outside.
   for (const std::size_t at : {0_KiB, 12_KiB, 14_KiB, 28_KiB, 30_KiB, 40_KiB}) {
     CAPTURE(at);
-    CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::write, at, memory.span().subspan(at, 4096),
-                                          ++tag}) == 4096);
+    CHECK(vtier::test::result_of(
+              engine, {file.descriptor(), file_operation::write, at, memory.span().subspan(at, 4096), ++tag}) == 4096);
   }
   const page_bytes back{64_KiB};
   CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::read, 0, back.span(), 1}) == 64 * 1024);
@@ -266,7 +266,8 @@ TEST_CASE("uring: the locked memory limit is said once, and work goes on unregis
         } catch (const vtier::io_error& e) {  // some kernels count the ring itself
           vtier::test::need(e.code().value() == ENOMEM, e.what());
           vtier::test::need(std::string(e.what()).find("locked memory limit of " + vtier::format_bytes(limit_bytes)) !=
-                                std::string::npos, e.what());
+                                std::string::npos,
+                            e.what());
           return limit_bytes == 0 ? "works" : e.what();
         }
         uring& engine = *made;

@@ -18,15 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 
 // A header includes headers of its own room or of rooms with a smaller number.
-const std::map<std::string, int> room_numbers{{"core", 0},      {"topology", 1}, {"device", 1},  {"io", 1},
-                                              {"memory", 2},    {"transfer", 3}, {"residency", 4}, {"policy", 5},
-                                              {"runtime", 6},   {"train", 7},    {"observe", 7}, {"interop", 8}};
+const std::map<std::string, int> room_numbers{{"core", 0},    {"topology", 1}, {"device", 1},    {"io", 1},
+                                              {"memory", 2},  {"transfer", 3}, {"residency", 4}, {"policy", 5},
+                                              {"runtime", 6}, {"train", 7},    {"observe", 7},   {"interop", 8}};
 
 // Outside libraries: what their headers begin with, and the one header that may know them.
 const std::vector<std::pair<std::string, std::string>> outside{
-    {"hwloc", "topology/hwloc.hpp"},  {"numa", "topology/numa.hpp"}, {"cuda", "device/cuda.hpp"},
-    {"liburing", "io/uring.hpp"},     {"cufile", "io/gds.hpp"},      {"omp.h", "train/adam.hpp"},
-    {"nvtx", "observe/nvtx.hpp"},     {"torch/", "interop/"},        {"mpi.h", "interop/"}};
+    {"hwloc", "topology/hwloc.hpp"}, {"numa", "topology/numa.hpp"}, {"cuda", "device/cuda.hpp"},
+    {"liburing", "io/uring.hpp"},    {"cufile", "io/gds.hpp"},      {"omp.h", "train/adam.hpp"},
+    {"nvtx", "observe/nvtx.hpp"},    {"torch/", "interop/"},        {"mpi.h", "interop/"}};
 
 // Folders of tests that mirror no room.
 const std::set<std::string> other_tests{"build", "cases", "consume", "contract", "examples", "lint", "sim", "support"};
@@ -123,7 +123,8 @@ class checker {
 
   void check_header(const std::string& header) {
     const auto lines = read(include_ / header);
-    if (lines.size() > lines_max) breach(header, std::to_string(lines.size()) + " lines, 400 are the most");
+    if (lines.size() > lines_max)
+      breach(header, std::to_string(lines.size()) + " lines, 400 are the most");
     else if (lines.size() > lines_long)
       found_.remarks.push_back(header + ": " + std::to_string(lines.size()) + " lines");
     if (std::none_of(lines.begin(), lines.end(), [](const line& l) { return l.text == "#pragma once"; })) {
@@ -143,8 +144,10 @@ class checker {
       }
       if (std::regex_search(lines[i].code, match, macro_pattern)) {
         const std::string macro = match[1];
-        if (macro.rfind("VTIER_", 0) != 0) breach(where, "defines " + macro + ", macros begin with VTIER_");
-        else if (header != "core/config.hpp") breach(where, "defines " + macro + ", macros stand in core/config.hpp");
+        if (macro.rfind("VTIER_", 0) != 0)
+          breach(where, "defines " + macro + ", macros begin with VTIER_");
+        else if (header != "core/config.hpp")
+          breach(where, "defines " + macro + ", macros stand in core/config.hpp");
       }
       if (std::regex_search(lines[i].code, bare_limits))
         breach(where, "min or max without parentheses around it: users define macros of these names");

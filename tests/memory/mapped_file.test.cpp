@@ -274,7 +274,8 @@ TEST_CASE("a full disk is an error at the allocation, never a signal at a store"
           } catch (const vtier::io_error& e) {
             const std::string text = e.what();
             good = expect(e.code().value() == ENOSPC && text.find(directory.path().string()) != std::string::npos,
-                          "ENOSPC with the path: " + text) && good;
+                          "ENOSPC with the path: " + text) &&
+                   good;
           } catch (const vtier::out_of_memory& e) {
             good = expect(std::string{e.what()}.find("free") != std::string::npos, e.what()) && good;
           }

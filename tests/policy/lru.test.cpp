@@ -78,8 +78,8 @@ TEST_CASE("the chosen window is the best of all windows", "[policy][lru]") {
       for (std::size_t last = first + 1; last <= tier.size(); ++last) {
         const worth w = of(tier, {first, last}, size);
         if (!w.possible) continue;
-        const bool better = !best || w.latest < best->latest ||
-                            (w.latest == best->latest && w.dirty_bytes < best->dirty_bytes);
+        const bool better =
+            !best || w.latest < best->latest || (w.latest == best->latest && w.dirty_bytes < best->dirty_bytes);
         if (better) best = w;
       }
     }

@@ -15,7 +15,9 @@ static_assert(vtier::reads(access::read_write) && vtier::writes(access::read_wri
 
 // `{}` must not be taken for "on the host" where a stream was meant.
 template <class T>
-concept made_of_braces = requires(void (*takes)(T)) { takes({}); };
+concept made_of_braces = requires(void (*takes)(T)) {
+  takes({});
+};
 static_assert(made_of_braces<int> && !made_of_braces<vtier::on_host_t>);
 static_assert(std::is_same_v<decltype(vtier::on_host), const vtier::on_host_t>);
 static_assert(std::is_empty_v<vtier::on_host_t>);

@@ -25,9 +25,13 @@ static_assert(tensor<vtier::bf16>::type() == vtier::element_type::bf16);
 
 // Only what was read may be read from a constant tensor.
 template <class T>
-concept can_write = requires(T& t) { t.write(0); };
+concept can_write = requires(T& t) {
+  t.write(0);
+};
 template <class T>
-concept can_read = requires(T& t) { t.read(0); };
+concept can_read = requires(T& t) {
+  t.read(0);
+};
 static_assert(can_write<tensor<float>> && can_read<tensor<float>>);
 static_assert(!can_write<const tensor<float>> && can_read<const tensor<float>>);
 
@@ -76,8 +80,8 @@ TEST_CASE("each lease is asked for by its kind and place", "[residency][tensor]"
     static_cast<void>(t.read_write(vtier::on_host));
   }
   told_list expected;
-  for (const char* what : {"read stream 7", "write stream 8", "read_write stream 9", "read host", "write host",
-                           "read_write host"}) {
+  for (const char* what :
+       {"read stream 7", "write stream 8", "read_write stream 9", "read host", "write host", "read_write host"}) {
     expected.push_back(std::string{"acquire 1 "} + what);
     expected.push_back(std::string{"release 1 "} + what);
   }

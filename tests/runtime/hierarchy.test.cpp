@@ -118,15 +118,15 @@ TEST_CASE("a lease on one stream is ordered after leases on others") {
   auto t = f.mem.make_tensor<std::uint8_t>({200'000}, role::workspace);
   std::promise<void> go;
   f.gpu.launch(f.stream, [waits = go.get_future().share()] { waits.wait(); });
-  fill(f.gpu, f.stream, t, 7);          // writer on a stream that is held up
+  fill(f.gpu, f.stream, t, 7);  // writer on a stream that is held up
   const auto seen = std::make_shared<std::atomic<std::size_t>>(0);
   {
-    auto lease = t.read(other);         // reader on another: must wait for it
+    auto lease = t.read(other);  // reader on another: must wait for it
     f.gpu.launch(other, [p = lease.data(), n = lease.size(), seen] {
       for (std::size_t i = 0; i < n; ++i) *seen += p[i] == vtier::test::pattern(7, i) ? 1U : 0U;
     });
   }
-  fill(f.gpu, f.stream, t, 8);          // next writer on the first: must wait for the reader
+  fill(f.gpu, f.stream, t, 8);  // next writer on the first: must wait for the reader
   go.set_value();
   f.gpu.synchronize(other);
   CHECK(*seen == 200'000);
@@ -215,8 +215,8 @@ TEST_CASE("when leases hold everything the error lists them, and nothing is lost
       CHECK(e.free_bytes() == 0);
     }
     CAPTURE(message);
-    for (const char* word : {"hbm", "asked 256 KiB", "free 0 B", "budget of 1 MiB", "parameter 768 KiB", "optimizer 256 KiB",
-                             "#1", "#4", "end leases"}) {
+    for (const char* word : {"hbm", "asked 256 KiB", "free 0 B", "budget of 1 MiB", "parameter 768 KiB",
+                             "optimizer 256 KiB", "#1", "#4", "end leases"}) {
       CAPTURE(word);
       CHECK(message.find(word) != std::string::npos);
     }
@@ -236,8 +236,15 @@ TEST_CASE("tensors of no bytes work everywhere and cost nothing") {
     auto t = f.mem.make_tensor<float>(s, role::activation);
     CHECK(t.size() == 0);
     CHECK(t.bytes() == 0);
-    { auto lease = t.read(f.stream); CHECK(lease.size() == 0); CHECK(lease.span().empty()); }
-    { auto lease = t.write(f.stream); CHECK(lease.data() == nullptr); }
+    {
+      auto lease = t.read(f.stream);
+      CHECK(lease.size() == 0);
+      CHECK(lease.span().empty());
+    }
+    {
+      auto lease = t.write(f.stream);
+      CHECK(lease.data() == nullptr);
+    }
     { auto lease = t.read_write(vtier::on_host); }
     f.mem.prefetch(t);
     f.mem.evict(t);
@@ -330,7 +337,13 @@ TEST_CASE("limits that do not fit together are refused by the constructor") {
   }
   CHECK(message.find("staging_budget") != std::string::npos);
   CHECK(message.find("at least") != std::string::npos);
-  CHECK_THROWS_AS(make(1_MiB, 1_MiB, 1_MiB, [] { vtier::options o; o.clean_share = 2.0; return o; }()), vtier::usage_error);
+  CHECK_THROWS_AS(make(1_MiB, 1_MiB, 1_MiB,
+                       [] {
+                         vtier::options o;
+                         o.clean_share = 2.0;
+                         return o;
+                       }()),
+                  vtier::usage_error);
   CHECK(directory.empty());
 }
 
@@ -346,7 +359,7 @@ TEST_CASE("a prefetch makes a later lease find its bytes in place") {
   CHECK(f.mem.count().hit_count == hits + 1);
   CHECK(f.mem.count().prefetch_hit_count == 1);
 
-  f.mem.flush(a);   // and the same out of a file
+  f.mem.flush(a);  // and the same out of a file
   f.mem.evict(a, 0);
   f.mem.evict(a, 1);
   f.mem.prefetch(a, 1);
@@ -395,7 +408,8 @@ TEST_CASE("tensors may die while their bytes are on the way") {
   f.gpu.synchronize(f.stream);
   auto last = f.mem.make_tensor<std::uint8_t>({1}, role::parameter);
   for (int i = 0; i < 10'000 && f.mem.count().tiers[0].used_bytes + f.mem.count().tiers[1].used_bytes >
-                                    f.mem.count().tiers[1].staging_bytes; ++i) {
+                                    f.mem.count().tiers[1].staging_bytes;
+       ++i) {
     f.mem.prefetch(last);
     std::this_thread::yield();
   }
@@ -463,7 +477,8 @@ TEST_CASE("a hierarchy without host memory maps its files for the host") {
   mem.flush(t);
   const auto lease = t.read(vtier::on_host);
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < lease.size(); ++i) wrong += lease.data()[i] != static_cast<std::uint8_t>(vtier::test::pattern(4, i) + 1);
+  for (std::size_t i = 0; i < lease.size(); ++i)
+    wrong += lease.data()[i] != static_cast<std::uint8_t>(vtier::test::pattern(4, i) + 1);
   CHECK(wrong == 0);
 }
 
@@ -524,12 +539,16 @@ TEST_CASE("random programs agree with plain memory") {
       const auto& stream = random.below(2) == 0 ? f.stream : second;
       const auto what = random.below(10);
       if (all.size() < 5 || (what == 0 && all.size() < 25)) {
-        all.push_back({f.mem.make_tensor<std::uint8_t>({static_cast<std::size_t>(random.below(400'000))}, role::activation), {}});
+        all.push_back(
+            {f.mem.make_tensor<std::uint8_t>({static_cast<std::size_t>(random.below(400'000))}, role::activation), {}});
         continue;
       }
       auto& one = all[random.below(all.size())];
       switch (what) {
-        case 1: std::swap(one, all.back()); all.pop_back(); break;
+        case 1:
+          std::swap(one, all.back());
+          all.pop_back();
+          break;
         case 2: f.mem.prefetch(one.t, random.below(3)); break;
         case 3: f.mem.evict(one.t, random.below(3)); break;
         case 4: f.mem.flush(one.t); break;

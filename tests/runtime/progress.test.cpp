@@ -31,7 +31,8 @@ TEST_CASE("the work is called by a thread of its own", "[runtime][progress]") {
                             rounds.notify_all();
                             return progress_state::idle;
                           },
-                          {}, vtier::notes{}};
+                          {},
+                          vtier::notes{}};
     wait_until(rounds, 1);
   }
   CHECK(worker != std::this_thread::get_id());
@@ -46,7 +47,8 @@ TEST_CASE("while things move or are waited for, the work is called again without
                             rounds.notify_all();
                             return state;
                           },
-                          {}, vtier::notes{}};
+                          {},
+                          vtier::notes{}};
     wait_until(rounds, 50);
     CHECK(rounds >= 50);
   }
@@ -61,7 +63,8 @@ TEST_CASE("every wake is followed by a round that begins after it", "[runtime][p
                     seen.notify_all();
                     return progress_state::idle;
                   },
-                  {}, vtier::notes{}};
+                  {},
+                  vtier::notes{}};
   for (int i = 1; i <= 2'000; ++i) {
     asked = i;
     thread.wake();
@@ -79,7 +82,8 @@ TEST_CASE("wakes may come from several threads", "[runtime][progress]") {
                     seen.notify_all();
                     return progress_state::idle;
                   },
-                  {}, vtier::notes{}};
+                  {},
+                  vtier::notes{}};
   std::vector<std::thread> callers;
   for (int t = 0; t < 3; ++t) {
     callers.emplace_back([&] {
@@ -97,7 +101,9 @@ TEST_CASE("wakes may come from several threads", "[runtime][progress]") {
 TEST_CASE("what the work holds is gone when the thread is", "[runtime][progress]") {
   auto held = std::make_shared<int>(1);
   const std::weak_ptr<int> watched = held;
-  { const progress thread{[held = std::move(held)] { return progress_state::idle; }, {}, vtier::notes{}}; }
+  {
+    const progress thread{[held = std::move(held)] { return progress_state::idle; }, {}, vtier::notes{}};
+  }
   CHECK(watched.expired());
 }
 
@@ -109,7 +115,8 @@ TEST_CASE("CPUs that are not there leave the thread unbound, with a note", "[run
                           rounds.notify_all();
                           return progress_state::idle;
                         },
-                        {1'000'000}, remarks};
+                        {1'000'000},
+                        remarks};
   wait_until(rounds, 1);
   REQUIRE(remarks.list().size() == 1);
   CHECK(remarks.list()[0].find("unbound") != std::string::npos);

@@ -18,9 +18,9 @@ namespace vtier::test {
 
 /// How a child process ended.
 struct child_end {
-  int exit_status = -1;     // -1 where a signal ended it
-  int signal = 0;           // 0 where it ended by itself
-  std::string text;         // what it wrote to stderr
+  int exit_status = -1;  // -1 where a signal ended it
+  int signal = 0;        // 0 where it ended by itself
+  std::string text;      // what it wrote to stderr
 
   /// Whether an assertion of vtier ended it whose message has this text.
   [[nodiscard]] bool asserted(std::string_view words) const {

@@ -21,16 +21,16 @@ namespace vtier::test {
 
 /// What a scripted_engine does; shared with the test, which may change it at any time.
 struct engine_script {
-  std::vector<std::byte> file;            // the bytes of descriptor 0
+  std::vector<std::byte> file;  // the bytes of descriptor 0
   std::size_t depth_max = 4;
   std::size_t bytes_max = ~std::size_t{0};  // more than this is a short transfer
   std::size_t offset_alignment = 1;
   std::size_t memory_alignment = 1;
-  std::uint64_t seed = 1;                 // order of completions
-  bool held = false;                      // nothing completes while set
-  int fail_at = 0;                        // this request, counted from 1, completes with -EIO
-  int interrupt_every = 0;                // every so many requests complete with -EINTR
-  bool refuse_every_other = false;        // try_submit says no every second time
+  std::uint64_t seed = 1;           // order of completions
+  bool held = false;                // nothing completes while set
+  int fail_at = 0;                  // this request, counted from 1, completes with -EIO
+  int interrupt_every = 0;          // every so many requests complete with -EINTR
+  bool refuse_every_other = false;  // try_submit says no every second time
   std::size_t requests = 0;
   std::size_t misaligned = 0;
   std::size_t asked = 0;
@@ -46,8 +46,8 @@ class scripted_engine {
     if (script_->refuse_every_other && ++script_->asked % 2 == 0) return false;
     ++script_->requests;
     const auto address = reinterpret_cast<std::uintptr_t>(request.memory.data());
-    if (request.offset_bytes % script_->offset_alignment != 0 || request.memory.size() % script_->offset_alignment != 0 ||
-        address % script_->memory_alignment != 0) {
+    if (request.offset_bytes % script_->offset_alignment != 0 ||
+        request.memory.size() % script_->offset_alignment != 0 || address % script_->memory_alignment != 0) {
       ++script_->misaligned;
       flying_.push_back({request, -EINVAL});
       return true;
@@ -55,7 +55,8 @@ class scripted_engine {
     std::int64_t result = 0;
     if (static_cast<int>(script_->requests) == script_->fail_at) {
       result = -EIO;
-    } else if (script_->interrupt_every > 0 && script_->requests % static_cast<std::size_t>(script_->interrupt_every) == 0) {
+    } else if (script_->interrupt_every > 0 &&
+               script_->requests % static_cast<std::size_t>(script_->interrupt_every) == 0) {
       result = -EINTR;
     } else {
       const std::size_t end = script_->file.size();

@@ -46,9 +46,9 @@ class fake_tree {
   void node(unsigned number, const std::string& cpus, std::size_t memory_bytes, const std::string& distances) const {
     const std::string base = "sys/devices/system/node/node" + std::to_string(number) + "/";
     file(base + "cpulist", cpus);
-    file(base + "meminfo", "Node " + std::to_string(number) + " MemTotal:       " +
-                               std::to_string(memory_bytes / 1024) + " kB\nNode " + std::to_string(number) +
-                               " MemFree:        1 kB");
+    file(base + "meminfo", "Node " + std::to_string(number) +
+                               " MemTotal:       " + std::to_string(memory_bytes / 1024) + " kB\nNode " +
+                               std::to_string(number) + " MemFree:        1 kB");
     if (!distances.empty()) file(base + "distance", distances);
   }
 

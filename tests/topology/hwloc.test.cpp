@@ -73,9 +73,8 @@ std::string function(unsigned id, const std::string& address, const std::string&
   const std::string bus = address.substr(5, 2);
   return "<object type=\"Bridge\" gp_index=\"" + std::to_string(300 + 10 * id) +
          "\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"" + address.substr(0, 4) + ":[" + bus + "-" + bus +
-         "]\"><object type=\"PCIDev\" gp_index=\"" +
-         std::to_string(301 + 10 * id) + "\" pci_busid=\"" + address + "\" pci_type=\"" + type +
-         "\" pci_link_speed=\"31.507692\">" + inside + "</object></object>";
+         "]\"><object type=\"PCIDev\" gp_index=\"" + std::to_string(301 + 10 * id) + "\" pci_busid=\"" + address +
+         "\" pci_type=\"" + type + "\" pci_link_speed=\"31.507692\">" + inside + "</object></object>";
 }
 
 std::string topology(const std::string& cpus, const std::string& nodes, const std::string& inside,
@@ -89,18 +88,17 @@ std::string topology(const std::string& cpus, const std::string& nodes, const st
 std::string two_packages() {
   const std::string disk =
       "<object type=\"OSDev\" gp_index=\"400\" name=\"nvme0n1\" subtype=\"Disk\" osdev_type=\"0\"/>";
-  return topology(
-      "0x0000000f", "0x00000003",
-      "<object type=\"Package\" os_index=\"0\"" + sets("0x00000003", "0x00000001") + "gp_index=\"2\">" +
-          node(0, "0x00000003", 64_GiB) + pu(0, "0x00000001") + pu(1, "0x00000001") + "</object>" +
-          "<object type=\"Package\" os_index=\"1\"" + sets("0x0000000c", "0x00000002") + "gp_index=\"3\">" +
-          node(1, "0x0000000c", 32_GiB) + pu(2, "0x00000002") + pu(3, "0x00000002") +
-          function(0, "0000:3b:00.0", "0302 [10de:2335] [10de:18be] a1", "") +
-          function(1, "0000:5e:00.0", "0108 [144d:a80a] [144d:a801] 00", disk) + "</object>" +
-          function(2, "0000:81:00.0", "0302 [10de:2335] [10de:18be] a1", ""),
-      "2.0",
-      "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" name=\"NUMALatency\" indexing=\"os\">"
-      "<indexes length=\"4\">0 1 </indexes><u64values length=\"12\">10 21 21 10 </u64values></distances2>");
+  return topology("0x0000000f", "0x00000003",
+                  "<object type=\"Package\" os_index=\"0\"" + sets("0x00000003", "0x00000001") + "gp_index=\"2\">" +
+                      node(0, "0x00000003", 64_GiB) + pu(0, "0x00000001") + pu(1, "0x00000001") + "</object>" +
+                      "<object type=\"Package\" os_index=\"1\"" + sets("0x0000000c", "0x00000002") + "gp_index=\"3\">" +
+                      node(1, "0x0000000c", 32_GiB) + pu(2, "0x00000002") + pu(3, "0x00000002") +
+                      function(0, "0000:3b:00.0", "0302 [10de:2335] [10de:18be] a1", "") +
+                      function(1, "0000:5e:00.0", "0108 [144d:a80a] [144d:a801] 00", disk) + "</object>" +
+                      function(2, "0000:81:00.0", "0302 [10de:2335] [10de:18be] a1", ""),
+                  "2.0",
+                  "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" name=\"NUMALatency\" indexing=\"os\">"
+                  "<indexes length=\"4\">0 1 </indexes><u64values length=\"12\">10 21 21 10 </u64values></distances2>");
 }
 
 }  // namespace
@@ -164,10 +162,9 @@ TEST_CASE("hwloc: memory nodes without CPUs are no default, in any order of numb
 
 TEST_CASE("hwloc: memory that calls itself special is special, unless the CPUs have no other") {
   const std::string tier = "<info name=\"MemoryTier\" value=\"HBM\"/>";
-  const auto both = vtier::machine_from_hwloc_xml_text(
-      topology("0x00000001", "0x00000003",
-               node(0, "0x00000001", 16_GiB, "subtype=\"HBM\"", tier) + node(1, "0x00000001", 64_GiB) +
-                   pu(0, "0x00000003")));
+  const auto both = vtier::machine_from_hwloc_xml_text(topology(
+      "0x00000001", "0x00000003",
+      node(0, "0x00000001", 16_GiB, "subtype=\"HBM\"", tier) + node(1, "0x00000001", 64_GiB) + pu(0, "0x00000003")));
   CHECK(both.node(0)->kind == node_kind::memory_only);
   CHECK(vtier::default_node(both.parts()) == 1U);
   const auto alone = vtier::machine_from_hwloc_xml_text(topology(
@@ -176,9 +173,8 @@ TEST_CASE("hwloc: memory that calls itself special is special, unless the CPUs h
 }
 
 TEST_CASE("hwloc: GPU memory shown as nodes (VO-E04)") {
-  std::string inside = node(0, "0x00000003", 480_GiB) +
-                       node(1, "0x0", 96_GiB, "subtype=\"GPUMemory\"",
-                            "<info name=\"PCIBusID\" value=\"0009:01:00.0\"/>");
+  std::string inside = node(0, "0x00000003", 480_GiB) + node(1, "0x0", 96_GiB, "subtype=\"GPUMemory\"",
+                                                             "<info name=\"PCIBusID\" value=\"0009:01:00.0\"/>");
   for (unsigned i = 2; i < 9; ++i) inside += node(i, "0x0", 0);
   const auto m = vtier::machine_from_hwloc_xml_text(
       topology("0x00000003", "0x000001ff", inside + pu(0, "0x00000001") + pu(1, "0x00000001")));

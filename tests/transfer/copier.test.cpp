@@ -29,8 +29,12 @@ using handles = std::vector<copier::handle>;
 
 struct memory_backing final : vtier::detail::slab_backing {
   memory_backing(std::size_t size_bytes, std::size_t stripe) : bytes(size_bytes + 65'536), stripe_bytes{stripe} {}
-  std::byte* base() override { return reinterpret_cast<std::byte*>(vtier::align_up(reinterpret_cast<std::size_t>(bytes.data()), 65'536)); }
-  vtier::file_place locate(std::size_t offset) const override { return {0, offset, stripe_bytes - offset % stripe_bytes}; }
+  std::byte* base() override {
+    return reinterpret_cast<std::byte*>(vtier::align_up(reinterpret_cast<std::size_t>(bytes.data()), 65'536));
+  }
+  vtier::file_place locate(std::size_t offset) const override {
+    return {0, offset, stripe_bytes - offset % stripe_bytes};
+  }
   std::vector<std::byte> bytes;
   std::size_t stripe_bytes;
 };
@@ -87,7 +91,9 @@ struct rig {
   std::unique_ptr<copier> moving;
 };
 
-std::byte counter(std::size_t i, int salt) { return static_cast<std::byte>((i * 7 + i / 256 + static_cast<std::size_t>(salt)) & 0xFFU); }
+std::byte counter(std::size_t i, int salt) {
+  return static_cast<std::byte>((i * 7 + i / 256 + static_cast<std::size_t>(salt)) & 0xFFU);
+}
 
 void put(std::byte* at, std::size_t size, int salt) {
   for (std::size_t i = 0; i < size; ++i) at[i] = counter(i, salt);
@@ -168,7 +174,8 @@ TEST_CASE("a transfer that makes no progress is an error that says where") {
     CHECK(e.code().value() == EIO);
   }
   CAPTURE(message);
-  for (const char* word : {"file", "reading", "a test", "wanted", "got 0"}) CHECK(message.find(word) != std::string::npos);
+  for (const char* word : {"file", "reading", "a test", "wanted", "got 0"})
+    CHECK(message.find(word) != std::string::npos);
   CHECK(message.find("Success") == std::string::npos);
 }
 

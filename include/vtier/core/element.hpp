@@ -41,8 +41,20 @@ struct fp8_e5m2 {
 
 /// An element type as a value.
 enum class element_type : std::uint8_t {
-  fp64, fp32, bf16, fp16, fp8_e4m3, fp8_e5m2,
-  i64, i32, i16, i8, u64, u32, u16, u8
+  fp64,
+  fp32,
+  bf16,
+  fp16,
+  fp8_e4m3,
+  fp8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8
 };
 
 namespace detail {
@@ -53,21 +65,36 @@ template <element_type Type>
 struct element_is {
   static constexpr element_type type = Type;
 };
-template <> struct element_traits<double> : element_is<element_type::fp64> {};
-template <> struct element_traits<float> : element_is<element_type::fp32> {};
-template <> struct element_traits<vtier::bf16> : element_is<element_type::bf16> {};
-template <> struct element_traits<vtier::fp16> : element_is<element_type::fp16> {};
-template <> struct element_traits<vtier::fp8_e4m3> : element_is<element_type::fp8_e4m3> {};
-template <> struct element_traits<vtier::fp8_e5m2> : element_is<element_type::fp8_e5m2> {};
-template <> struct element_traits<std::int64_t> : element_is<element_type::i64> {};
-template <> struct element_traits<std::int32_t> : element_is<element_type::i32> {};
-template <> struct element_traits<std::int16_t> : element_is<element_type::i16> {};
-template <> struct element_traits<std::int8_t> : element_is<element_type::i8> {};
-template <> struct element_traits<std::uint64_t> : element_is<element_type::u64> {};
-template <> struct element_traits<std::uint32_t> : element_is<element_type::u32> {};
-template <> struct element_traits<std::uint16_t> : element_is<element_type::u16> {};
-template <> struct element_traits<std::uint8_t> : element_is<element_type::u8> {};
-template <> struct element_traits<std::byte> : element_is<element_type::u8> {};
+template <>
+struct element_traits<double> : element_is<element_type::fp64> {};
+template <>
+struct element_traits<float> : element_is<element_type::fp32> {};
+template <>
+struct element_traits<vtier::bf16> : element_is<element_type::bf16> {};
+template <>
+struct element_traits<vtier::fp16> : element_is<element_type::fp16> {};
+template <>
+struct element_traits<vtier::fp8_e4m3> : element_is<element_type::fp8_e4m3> {};
+template <>
+struct element_traits<vtier::fp8_e5m2> : element_is<element_type::fp8_e5m2> {};
+template <>
+struct element_traits<std::int64_t> : element_is<element_type::i64> {};
+template <>
+struct element_traits<std::int32_t> : element_is<element_type::i32> {};
+template <>
+struct element_traits<std::int16_t> : element_is<element_type::i16> {};
+template <>
+struct element_traits<std::int8_t> : element_is<element_type::i8> {};
+template <>
+struct element_traits<std::uint64_t> : element_is<element_type::u64> {};
+template <>
+struct element_traits<std::uint32_t> : element_is<element_type::u32> {};
+template <>
+struct element_traits<std::uint16_t> : element_is<element_type::u16> {};
+template <>
+struct element_traits<std::uint8_t> : element_is<element_type::u8> {};
+template <>
+struct element_traits<std::byte> : element_is<element_type::u8> {};
 
 }  // namespace detail
 

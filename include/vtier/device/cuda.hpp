@@ -224,9 +224,8 @@ class device {
     run("cudaGetDeviceProperties", [&] { return ::cudaGetDeviceProperties(&properties, ordinal); });
     state_->name = "cuda:" + std::to_string(ordinal) + " " + static_cast<const char*>(properties.name);
     char bus_id[32] = {};
-    run("cudaDeviceGetPCIBusId", [&] {
-      return ::cudaDeviceGetPCIBusId(static_cast<char*>(bus_id), static_cast<int>(sizeof bus_id), ordinal);
-    });
+    run("cudaDeviceGetPCIBusId",
+        [&] { return ::cudaDeviceGetPCIBusId(static_cast<char*>(bus_id), static_cast<int>(sizeof bus_id), ordinal); });
     state_->bus_id = static_cast<const char*>(bus_id);
   }
 

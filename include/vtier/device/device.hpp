@@ -36,8 +36,8 @@ struct device_memory {
 ///         wait(s, e): later work of s starts after e has passed; the host does not block.
 ///         passed(e): never blocks. synchronize(e), synchronize(s): the host blocks until passed or empty.
 ///         copy(s, target, source, bytes, direction), fill(s, target, value, bytes): in stream order, host not blocked.
-///         launch(s, f): runs f on the host in stream order; f calls no device function and waits for no other f. What f
-///         throws is kept: the next synchronize() behind it throws it as device_error, once, and later work runs.
+///         launch(s, f): runs f on the host in stream order; f calls no device function and waits for no other f. What
+///         f throws is kept: the next synchronize() behind it throws it as device_error, once, and later work runs.
 ///         allocate(bytes): device bytes at 256-byte alignment, null for zero bytes. allocate(s, bytes) and
 ///         deallocate(s, p, bytes): the same in stream order.
 ///         register_host(p, bytes): makes host memory fit for asynchronous copies; false where the runtime refuses, in
@@ -46,32 +46,35 @@ struct device_memory {
 /// Errors  out_of_memory, device_error; deallocation, unregistering and the destructors of stream and event never throw
 /// Threads every member from any thread; one stream may be fed from several threads, in the order that they agree on
 template <class D>
-concept device = std::copyable<D> && std::equality_comparable<D> &&
-    std::copyable<typename D::event> && std::default_initializable<typename D::event> &&
-    std::copyable<typename D::stream_ref> && std::movable<typename D::stream> &&
-    std::convertible_to<const typename D::stream&, typename D::stream_ref> &&
+concept device = std::copyable<D> && std::equality_comparable<D> && std::copyable<typename D::event> &&
+    std::default_initializable<typename D::event> && std::copyable<typename D::stream_ref> &&
+    std::movable<typename D::stream> && std::convertible_to<const typename D::stream&, typename D::stream_ref> &&
     requires(const D& d, typename D::stream_ref s, const typename D::event& e, void* p, const void* q,
              std::size_t size_bytes, std::function<void()> f) {
-      { d.make_stream() } -> std::same_as<typename D::stream>;
-      { d.record(s) } -> std::same_as<typename D::event>;
-      { d.wait(s, e) } -> std::same_as<void>;
-      { d.passed(e) } -> std::same_as<bool>;
-      { d.synchronize(e) } -> std::same_as<void>;
-      { d.synchronize(s) } -> std::same_as<void>;
-      { d.copy(s, p, q, size_bytes, copy_direction::host_to_device) } -> std::same_as<void>;
-      { d.fill(s, p, std::byte{}, size_bytes) } -> std::same_as<void>;
-      { d.launch(s, f) } -> std::same_as<void>;
-      { d.allocate(size_bytes) } -> std::same_as<void*>;
-      { d.deallocate(p, size_bytes) } noexcept -> std::same_as<void>;
-      { d.allocate(s, size_bytes) } -> std::same_as<void*>;
-      { d.deallocate(s, p, size_bytes) } noexcept -> std::same_as<void>;
-      { d.register_host(p, size_bytes) } -> std::same_as<bool>;
-      { d.unregister_host(p) } noexcept -> std::same_as<void>;
-      { d.allocate_host(size_bytes) } -> std::same_as<void*>;
-      { d.deallocate_host(p, size_bytes) } noexcept -> std::same_as<void>;
-      { d.memory() } -> std::same_as<device_memory>;
-      { d.name() } -> std::same_as<std::string>;
-      { d.bus_id() } -> std::same_as<std::string>;
-    };
+  { d.make_stream() } -> std::same_as<typename D::stream>;
+  { d.record(s) } -> std::same_as<typename D::event>;
+  { d.wait(s, e) } -> std::same_as<void>;
+  { d.passed(e) } -> std::same_as<bool>;
+  { d.synchronize(e) } -> std::same_as<void>;
+  { d.synchronize(s) } -> std::same_as<void>;
+  { d.copy(s, p, q, size_bytes, copy_direction::host_to_device) } -> std::same_as<void>;
+  { d.fill(s, p, std::byte{}, size_bytes) } -> std::same_as<void>;
+  { d.launch(s, f) } -> std::same_as<void>;
+  { d.allocate(size_bytes) } -> std::same_as<void*>;
+  { d.deallocate(p, size_bytes) }
+  noexcept->std::same_as<void>;
+  { d.allocate(s, size_bytes) } -> std::same_as<void*>;
+  { d.deallocate(s, p, size_bytes) }
+  noexcept->std::same_as<void>;
+  { d.register_host(p, size_bytes) } -> std::same_as<bool>;
+  { d.unregister_host(p) }
+  noexcept->std::same_as<void>;
+  { d.allocate_host(size_bytes) } -> std::same_as<void*>;
+  { d.deallocate_host(p, size_bytes) }
+  noexcept->std::same_as<void>;
+  { d.memory() } -> std::same_as<device_memory>;
+  { d.name() } -> std::same_as<std::string>;
+  { d.bus_id() } -> std::same_as<std::string>;
+};
 
 }  // namespace vtier

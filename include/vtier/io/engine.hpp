@@ -38,8 +38,8 @@ namespace vtier::io {
 class engine {
  public:
   template <class Engine>
-    requires(!std::same_as<Engine, engine> && file_engine<Engine> && std::movable<Engine>)
-  explicit engine(Engine inside) : inside_{std::make_unique<holder<Engine>>(std::move(inside))} {}
+  requires(!std::same_as<Engine, engine> && file_engine<Engine> && std::movable<Engine>) explicit engine(Engine inside)
+      : inside_{std::make_unique<holder<Engine>>(std::move(inside))} {}
 
   /// Takes a request; false where it was not accepted.
   bool try_submit(const file_request& request) { return inside_->try_submit(request); }

@@ -29,8 +29,8 @@ struct engine_options {
   /// More threads than this are a mistake in units.
   static constexpr std::size_t thread_count_limit = 1024;
 
-  std::size_t depth_max = 64;    // requests in flight, those that wait to be reaped included
-  std::size_t thread_count = 4;  // used by `threads` only
+  std::size_t depth_max = 64;                             // requests in flight, those that wait to be reaped included
+  std::size_t thread_count = 4;                           // used by `threads` only
   std::size_t transfer_bytes_max = transfer_bytes_limit;  // one request moves no more: a test sets 7
 };
 

@@ -52,8 +52,8 @@ class scratch_file {
   /// Cost    about seven system calls, among them a write and a read of one block
   /// Source  open(2), statx(2)
   template <class System = detail::posix_system>
-  [[nodiscard]] static scratch_file create(const std::string& directory,
-                                           const scratch_file_options& options = {}, const System& system = {}) {
+  [[nodiscard]] static scratch_file create(const std::string& directory, const scratch_file_options& options = {},
+                                           const System& system = {}) {
     scratch_file made{directory};
     const detail::descriptor place = detail::open_directory(system, made.path_);
     bool direct = options.direct;

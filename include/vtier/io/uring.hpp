@@ -79,8 +79,9 @@ struct uring_system {
   switch (error_number) {
     case EPERM:
     case EACCES:
-      return text + setting + (disabled && *disabled != 0 ? "; set it to 0 to allow rings"
-                                                          : "; likely a container's seccomp profile forbids it");
+      return text + setting +
+             (disabled && *disabled != 0 ? "; set it to 0 to allow rings"
+                                         : "; likely a container's seccomp profile forbids it");
     case ENOSYS: return text + "the kernel has none, or a container's seccomp profile hides it; " + setting;
     case ENOMEM:
       return text + "no memory, or the ring does not fit in the locked memory limit" + locked_memory_limit() +
@@ -268,11 +269,15 @@ class basic_uring {
       const std::uint64_t offset = request.offset_bytes > offset_max ? offset_max + 1 : request.offset_bytes;
       std::byte* const memory = request.memory.data();
       if (request.operation == file_operation::read) {
-        if (index >= 0) ::io_uring_prep_read_fixed(&entry, request.descriptor, memory, size, offset, index);
-        else ::io_uring_prep_read(&entry, request.descriptor, memory, size, offset);
+        if (index >= 0)
+          ::io_uring_prep_read_fixed(&entry, request.descriptor, memory, size, offset, index);
+        else
+          ::io_uring_prep_read(&entry, request.descriptor, memory, size, offset);
       } else {
-        if (index >= 0) ::io_uring_prep_write_fixed(&entry, request.descriptor, memory, size, offset, index);
-        else ::io_uring_prep_write(&entry, request.descriptor, memory, size, offset);
+        if (index >= 0)
+          ::io_uring_prep_write_fixed(&entry, request.descriptor, memory, size, offset, index);
+        else
+          ::io_uring_prep_write(&entry, request.descriptor, memory, size, offset);
       }
       ::io_uring_sqe_set_data64(&entry, request.tag);
     }
@@ -350,12 +355,12 @@ class basic_uring {
     const System system;
     const ::pid_t process = ::getpid();
     ::io_uring ring{};
-    std::vector<region> regions;    // by address
-    std::size_t in_flight = 0;      // accepted and not reaped
-    bool unsent = false;            // the last accepted entry waits in the ring for the kernel
-    bool lost = false;              // it waited, and the ring broke
+    std::vector<region> regions;  // by address
+    std::size_t in_flight = 0;    // accepted and not reaped
+    bool unsent = false;          // the last accepted entry waits in the ring for the kernel
+    bool lost = false;            // it waited, and the ring broke
     std::uint64_t unsent_tag = 0;
-    int broken = 0;                 // errno; 0: works
+    int broken = 0;  // errno; 0: works
   };
 
   std::unique_ptr<state> state_;

@@ -30,12 +30,12 @@ namespace vtier {
 
 /// Limits of a `mapped_file` resource.
 struct mapped_file_options {
-  std::size_t budget = 0;                                // bytes, over all directories
-  std::string name = "file";                             // in messages and reports
-  io::engine_kind engine = io::engine_kind::automatic;   // for a tier's bulk traffic
-  bool direct = true;                                    // past the page cache where the file system can
-  std::size_t stripe_bytes = 0;                          // with several directories; 0: 16 MiB or what suits the budget
-  std::size_t queue_depth_max = 0;                       // 0: the engine's default
+  std::size_t budget = 0;                               // bytes, over all directories
+  std::string name = "file";                            // in messages and reports
+  io::engine_kind engine = io::engine_kind::automatic;  // for a tier's bulk traffic
+  bool direct = true;                                   // past the page cache where the file system can
+  std::size_t stripe_bytes = 0;                         // with several directories; 0: 16 MiB or what suits the budget
+  std::size_t queue_depth_max = 0;                      // 0: the engine's default
 };
 
 /// Memory in unnamed files in one or several directories.

@@ -17,8 +17,8 @@ namespace vtier {
 
 /// Limits of a `numa` resource.
 struct numa_options {
-  std::size_t budget = 0;    // bytes
-  std::string name = "numa"; // in messages and reports
+  std::size_t budget = 0;     // bytes
+  std::string name = "numa";  // in messages and reports
 };
 
 /// Host memory bound to a NUMA node, not page-locked.

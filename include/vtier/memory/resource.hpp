@@ -27,18 +27,19 @@ namespace vtier {
 /// Threads any
 template <class R>
 concept resource = std::copyable<R> && std::equality_comparable<R> &&
-                   requires(const R& r, void* p, std::size_t size_bytes, std::size_t alignment_bytes) {
-                     { R::kind } -> std::convertible_to<memory_kind>;
-                     { r.allocate(size_bytes, alignment_bytes) } -> std::same_as<void*>;
-                     { r.deallocate(p, size_bytes, alignment_bytes) } noexcept -> std::same_as<void>;
-                     { r.make_slab() } -> std::same_as<slab>;
-                     { r.name() } -> std::convertible_to<std::string>;
-                     { r.free_bytes() } -> std::same_as<std::size_t>;
-                     { r.notes() } -> std::same_as<std::vector<std::string>>;
-                   };
+    requires(const R& r, void* p, std::size_t size_bytes, std::size_t alignment_bytes) {
+  { R::kind } -> std::convertible_to<memory_kind>;
+  { r.allocate(size_bytes, alignment_bytes) } -> std::same_as<void*>;
+  { r.deallocate(p, size_bytes, alignment_bytes) }
+  noexcept->std::same_as<void>;
+  { r.make_slab() } -> std::same_as<slab>;
+  { r.name() } -> std::convertible_to<std::string>;
+  { r.free_bytes() } -> std::same_as<std::size_t>;
+  { r.notes() } -> std::same_as<std::vector<std::string>>;
+};
 
 /// A resource whose bytes ordinary host code may touch.
 template <class R>
-concept host_resource = resource<R> && (R::kind != memory_kind::device);
+concept host_resource = resource<R> &&(R::kind != memory_kind::device);
 
 }  // namespace vtier

@@ -53,15 +53,15 @@ struct slab_properties {
   std::string name;
   memory_kind kind = memory_kind::host;
   std::size_t size_bytes = 0;
-  std::size_t alignment_bytes = 256;        // every range in it starts and ends at a multiple of this
-  std::size_t offset_alignment_bytes = 1;   // what I/O of a file slab needs of offsets and lengths; 1 when buffered
-  std::size_t memory_alignment_bytes = 1;   // what it needs of the memory side
-  bool lazy = false;                        // bytes exist only once committed
-  bool registered = false;                  // page-locked by the device's runtime already
+  std::size_t alignment_bytes = 256;       // every range in it starts and ends at a multiple of this
+  std::size_t offset_alignment_bytes = 1;  // what I/O of a file slab needs of offsets and lengths; 1 when buffered
+  std::size_t memory_alignment_bytes = 1;  // what it needs of the memory side
+  bool lazy = false;                       // bytes exist only once committed
+  bool registered = false;                 // page-locked by the device's runtime already
   io::engine_kind engine = io::engine_kind::automatic;  // which file engine the maker asked for
-  std::size_t queue_depth_max = 0;          // 0: the engine's default
-  std::optional<unsigned> node;             // the NUMA node that the bytes are bound to
-  std::string place;                        // a directory, a node: for messages
+  std::size_t queue_depth_max = 0;                      // 0: the engine's default
+  std::optional<unsigned> node;                         // the NUMA node that the bytes are bound to
+  std::string place;                                    // a directory, a node: for messages
 };
 
 /// An address range that is given back when the slab dies.

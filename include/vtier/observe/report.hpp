@@ -49,13 +49,15 @@ class report : public statistics {
     if (staging_bytes > 0) to += "  staging outside any tier: " + format_bytes(staging_bytes) + '\n';
     if (!links.empty()) {
       row(to, {"link", "moved", "transfers"}, width);
-      for (const auto& l : links) row(to, {l.name, format_bytes(l.moved_bytes), std::to_string(l.transfer_count)}, width);
+      for (const auto& l : links)
+        row(to, {l.name, format_bytes(l.moved_bytes), std::to_string(l.transfer_count)}, width);
     }
     to += "  tensors: " + std::to_string(tensor_count) + " of " + format_bytes(tensor_bytes) + " (at most " +
           format_bytes(tensor_peak_bytes) + ")\n";
     to += "  leases: " + std::to_string(lease_count) + ", in place " + one_decimal(hit_share() * 100.0) +
           " %, of these by prefetch " + std::to_string(prefetch_hit_count) + "; prefetches dropped " +
-          std::to_string(prefetch_dropped_count) + "; evictions without a copy " + std::to_string(clean_drop_count) + '\n';
+          std::to_string(prefetch_dropped_count) + "; evictions without a copy " + std::to_string(clean_drop_count) +
+          '\n';
     to += "  host blocked: " + milliseconds(blocked_ns) + " (for bytes from files " + milliseconds(blocked_fetch_ns) +
           ", for room " + milliseconds(blocked_room_ns) + ")";
     if (step_count > 0 && step_ns > 0) {

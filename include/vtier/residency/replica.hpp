@@ -36,9 +36,9 @@ struct replica {
   std::uint64_t version = 0;        // which content it holds
   std::uint64_t filling_version = 0;
   std::uint64_t last_use = 0;
-  bool prefetched = false;          // brought by a prefetch and not yet used
-  std::vector<Event> written;       // must pass before the bytes are read
-  std::vector<Event> readers;       // must pass, besides `written`, before they are overwritten or reused
+  bool prefetched = false;     // brought by a prefetch and not yet used
+  std::vector<Event> written;  // must pass before the bytes are read
+  std::vector<Event> readers;  // must pass, besides `written`, before they are overwritten or reused
 
   [[nodiscard]] bool absent() const noexcept { return state == replica_state::absent; }
   [[nodiscard]] bool filling() const noexcept { return state == replica_state::filling; }

@@ -45,7 +45,8 @@ concept hierarchy_part = resource<P> || std::same_as<P, options>;
 /// Needs   a device whose streams leases are taken on: that of the hbm tier, or one given first where the fastest tier
 ///         is host memory. Each tier takes all that is left of its resource's budget
 /// Gives   tensors; what the first tier cannot hold is kept in the others, moved in stream order
-/// Errors  the constructor: usage_error for limits that do not fit together, out_of_memory, io_error, device_error; then
+/// Errors  the constructor: usage_error for limits that do not fit together, out_of_memory, io_error, device_error;
+/// then
 ///         nothing was kept
 /// Threads every member any. The destructor stops the progress thread; tensors and leases that outlive the object
 ///         keep its memory and go on working, moved by their own calls. Whoever lets the last of them go blocks until
@@ -110,7 +111,8 @@ class hierarchy {
   ///         the tensors that exist, with space on the drive reserved for it where files will be needed
   /// Threads any
   template <element T>
-  [[nodiscard]] tensor<T> make_tensor(const shape& extents, role what, std::optional<placement_rule> rule = std::nullopt) {
+  [[nodiscard]] tensor<T> make_tensor(const shape& extents, role what,
+                                      std::optional<placement_rule> rule = std::nullopt) {
     return {core_, core_->create(what, extents.bytes(sizeof(T)), rule), extents};
   }
 

@@ -3,8 +3,8 @@
 
 // What should move before anybody waits for it: a bounded list of wishes.
 //
-// A wish is a hint. It names a block by number, so that a tensor that dies leaves nothing dangling; when the list is full
-// the oldest wish is dropped rather than the caller held up.
+// A wish is a hint. It names a block by number, so that a tensor that dies leaves nothing dangling; when the list is
+// full the oldest wish is dropped rather than the caller held up.
 
 #include <algorithm>
 #include <cstddef>

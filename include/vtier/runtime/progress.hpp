@@ -27,7 +27,9 @@ enum class progress_state { idle, waiting, moved };
 class progress {
  public:
   progress(std::function<progress_state()> work, std::vector<unsigned> cpus, notes remarks)
-      : work_{std::move(work)}, thread_{[this, where = std::move(cpus), said = std::move(remarks)]() mutable { run(where, said); }} {}
+      : work_{std::move(work)}, thread_{[this, where = std::move(cpus), said = std::move(remarks)]() mutable {
+          run(where, said);
+        }} {}
 
   progress(const progress&) = delete;
   progress& operator=(const progress&) = delete;

@@ -48,21 +48,21 @@ struct statistics {
   std::vector<link_statistics> links;  // those that moved something
   std::size_t staging_bytes = 0;       // outside any tier: only where no tier is in host memory
   std::size_t tensor_count = 0;
-  std::size_t tensor_bytes = 0;        // what all tensors hold, each once, without rounding
+  std::size_t tensor_bytes = 0;  // what all tensors hold, each once, without rounding
   std::size_t tensor_peak_bytes = 0;
   std::uint64_t step_count = 0;
   std::int64_t step_ns = 0;
   std::uint64_t lease_count = 0;
-  std::uint64_t hit_count = 0;            // leases that found the bytes, or the place, where they were wanted
-  std::uint64_t prefetch_hit_count = 0;   // of these, thanks to a prefetch
+  std::uint64_t hit_count = 0;           // leases that found the bytes, or the place, where they were wanted
+  std::uint64_t prefetch_hit_count = 0;  // of these, thanks to a prefetch
   std::uint64_t prefetch_dropped_count = 0;
-  std::uint64_t clean_drop_count = 0;     // evictions that needed no copy
-  std::int64_t blocked_ns = 0;            // host time spent waiting in leases, all causes
-  std::int64_t blocked_fetch_ns = 0;      // for bytes on their way from files
-  std::int64_t blocked_room_ns = 0;       // for room that a write to files had to make
-  std::vector<unsigned> progress_cpus;    // that the progress thread is bound to, read back; empty: anywhere
-  std::vector<std::string> notes;         // what the hierarchy does without on this machine
-  std::vector<std::string> errors;        // what could not be thrown
+  std::uint64_t clean_drop_count = 0;   // evictions that needed no copy
+  std::int64_t blocked_ns = 0;          // host time spent waiting in leases, all causes
+  std::int64_t blocked_fetch_ns = 0;    // for bytes on their way from files
+  std::int64_t blocked_room_ns = 0;     // for room that a write to files had to make
+  std::vector<unsigned> progress_cpus;  // that the progress thread is bound to, read back; empty: anywhere
+  std::vector<std::string> notes;       // what the hierarchy does without on this machine
+  std::vector<std::string> errors;      // what could not be thrown
 };
 
 }  // namespace vtier

@@ -82,9 +82,9 @@ class machine {
   /// Gives   a node with CPUs and memory, for a host device the first such; empty where the device's place is unknown
   ///         and there are several, or where the system says nothing about nodes: leave memory unbound then
   template <class Device>
-    requires requires(const Device& device) {
-      { device.bus_id() } -> std::convertible_to<std::string>;
-    }
+  requires requires(const Device& device) {
+    { device.bus_id() } -> std::convertible_to<std::string>;
+  }
   [[nodiscard]] std::optional<unsigned> nearest_node(const Device& device) const {
     const std::string text = device.bus_id();
     if (text.empty()) return default_node(parts_);

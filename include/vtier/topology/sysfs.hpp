@@ -275,7 +275,7 @@ inline void collect_drives(std::vector<drive>& result, const machine_parts& part
 /// Gives   none where it does not exist or has no block device: network file systems, tmpfs, overlays
 /// Threads any
 [[nodiscard]] inline std::vector<drive> drives_of(const std::string& path, const system_roots& roots = {}) {
-  struct ::statx status{};
+  struct ::statx status {};
   if (::statx(AT_FDCWD, path.c_str(), AT_NO_AUTOMOUNT, STATX_TYPE, &status) != 0) return {};
   if (status.stx_dev_major == 0) return {};
   return drives_of_device(status.stx_dev_major, status.stx_dev_minor, roots);

@@ -46,10 +46,8 @@ class activation_stack {
 
   /// Saves a tensor, its element type deduced.
   template <class Tensor>
-    requires element<typename Tensor::value_type>
-  void push(Tensor saved) {
-    push<typename Tensor::value_type>(std::move(saved));
-  }
+  requires element<typename Tensor::value_type>
+  void push(Tensor saved) { push<typename Tensor::value_type>(std::move(saved)); }
 
   /// Gives the newest entry back and asks for the next ones.
   ///

@@ -24,6 +24,7 @@
 #include <vtier/device/device.hpp>
 #include <vtier/io/engine.hpp>
 #include <vtier/memory/slab.hpp>
+#include <vtier/transfer/detail/pieces.hpp>
 #include <vtier/transfer/route.hpp>
 #include <vtier/transfer/transfer.hpp>
 
@@ -65,7 +66,7 @@ class copier {
       on_.synchronize(up_);
       on_.synchronize(down_);
     } catch (...) {  // the device is gone; the drive is not, and has memory of ours until it has answered
-      for (io::engine* engine : engines_) drain(engine);
+      for (io::engine* engine : engines_) detail::drain(engine);
     }
   }
 
@@ -82,14 +83,15 @@ class copier {
       for (const event& e : t->source_after) on_.wait(stream, e);
       for (const event& e : t->target_after) on_.wait(stream, e);
       t->finished.reserve(1);
-      on_.copy(stream, address(t->target, 0), address(t->source, 0), t->size_bytes, direction(*t));
+      on_.copy(stream, address(t->target, 0), address(t->source, 0), t->size_bytes,
+               detail::direction(t->source.memory->kind(), t->target.memory->kind()));
       t->finished.push_back(mark(stream));
       t->state = transfer_state::done;
       return t;
     }
     VTIER_ASSERT(!t->way.staged || !slots_.empty(), "a staged transfer in a hierarchy without staging");
     t->chunk_total = chunk_count(t->size_bytes, shape_.chunk_bytes);
-    const auto place = std::upper_bound(active_.begin(), active_.end(), t, before);
+    const auto place = std::upper_bound(active_.begin(), active_.end(), t, detail::before<event>);
     active_.insert(place, t);
     return t;
   }
@@ -98,7 +100,7 @@ class copier {
   void hasten(const handle& t, urgency priority) {
     if (t->ended() || priority >= t->priority) return;
     t->priority = priority;
-    std::stable_sort(active_.begin(), active_.end(), before);
+    std::stable_sort(active_.begin(), active_.end(), detail::before<event>);
   }
 
   /// Lets a transfer end as soon as what it has in flight has ended.
@@ -149,23 +151,9 @@ class copier {
   }
 
  private:
-  enum class phase : std::uint8_t { reading, copying_up, copying_down, writing };
-
-  struct piece {
-    handle owner;
-    chunk part;
-    std::size_t done_bytes = 0;     // of part.padded_bytes, in the present file hop
-    std::size_t slot = no_slot;
-    std::uint64_t tag = 0;
-    phase now = phase::reading;
-    bool submitted = false;         // the engine has it
-    event copied;
-  };
-  static constexpr std::size_t no_slot = ~std::size_t{0};
-
-  static bool before(const handle& a, const handle& b) noexcept {
-    return a->priority != b->priority ? a->priority < b->priority : a->sequence < b->sequence;
-  }
+  using phase = detail::phase;
+  using piece = detail::piece<event>;
+  static constexpr auto no_slot = detail::no_slot;
 
   // The event behind a copy that was just enqueued. Without one nobody would know when its memory is free again, so the
   // host waits for the stream before it passes the error on.
@@ -178,26 +166,8 @@ class copier {
     }
   }
 
-  static void drain(io::engine* engine) noexcept {
-    try {
-      std::array<file_completion, 64> ignored;
-      while (engine != nullptr && engine->in_flight() > 0) {
-        engine->wait(1'000'000);
-        engine->reap(ignored);
-      }
-    } catch (...) {  // an engine that is broken itself; its destructor waits once more
-    }
-  }
-
   static std::byte* address(const endpoint& at, std::size_t offset_bytes) {
     return at.memory->base() + at.offset_bytes + offset_bytes;
-  }
-
-  static copy_direction direction(const transfer_type& t) noexcept {
-    const bool from_device = t.source.memory->kind() == memory_kind::device;
-    const bool to_device = t.target.memory->kind() == memory_kind::device;
-    if (from_device) return to_device ? copy_direction::device_to_device : copy_direction::device_to_host;
-    return to_device ? copy_direction::host_to_device : copy_direction::host_to_host;
   }
 
   [[nodiscard]] bool all_passed(std::vector<event>& events) const {
@@ -239,7 +209,8 @@ class copier {
     request.descriptor = place.descriptor;
     request.operation = p.now == phase::reading ? file_operation::read : file_operation::write;
     request.offset_bytes = place.offset_bytes;
-    request.memory = {memory_side(p) + p.done_bytes, (std::min)(p.part.padded_bytes - p.done_bytes, place.contiguous_bytes)};
+    request.memory = {memory_side(p) + p.done_bytes,
+                      (std::min)(p.part.padded_bytes - p.done_bytes, place.contiguous_bytes)};
     request.tag = p.tag;
     p.submitted = engines_[file.tier]->try_submit(request);
     return p.submitted;
@@ -261,8 +232,8 @@ class copier {
   }
 
   void completed(const file_completion& done) {
-    const auto at = std::find_if(pieces_.begin(), pieces_.end(),
-                                 [&](const piece& p) { return p.submitted && p.tag == done.tag; });
+    const auto at =
+        std::find_if(pieces_.begin(), pieces_.end(), [&](const piece& p) { return p.submitted && p.tag == done.tag; });
     if (at == pieces_.end()) return;  // nobody's any more: a completion is counted for its own request only
     piece& p = *at;
     p.submitted = false;
@@ -271,18 +242,12 @@ class copier {
     const std::size_t got = done.result > 0 ? static_cast<std::size_t>(done.result) : 0;
     const std::size_t alignment = file.memory->properties().offset_alignment_bytes;
     // Direct I/O goes on at an aligned place only: what lies beyond the last whole unit is asked for again.
-    const std::size_t usable = p.done_bytes + got >= p.part.padded_bytes
-                                   ? wanted
-                                   : align_down(p.done_bytes + got, alignment) - p.done_bytes;
+    const std::size_t usable =
+        p.done_bytes + got >= p.part.padded_bytes ? wanted : align_down(p.done_bytes + got, alignment) - p.done_bytes;
     if (done.result == -EINTR || done.result == -EAGAIN) return;  // resubmit() asks again
     if (done.result < 0 || usable == 0) {
-      const int error = done.result < 0 ? static_cast<int>(-done.result) : EIO;
-      const file_place place = file.memory->locate(file.offset_bytes + p.part.offset_bytes + p.done_bytes);
-      const std::string what = p.now == phase::reading ? "reading" : "writing";
-      fail(p, std::make_exception_ptr(io_error(
-                  error, file.memory->properties().name + ": " + what + " a file in " +
-                             file.memory->properties().place + " at offset " + std::to_string(place.offset_bytes) +
-                             ", wanted " + std::to_string(wanted) + " bytes, got " + std::to_string(got))));
+      fail(p, detail::transfer_error(p.now == phase::reading, file, p.part.offset_bytes + p.done_bytes, wanted,
+                                     done.result));
       pieces_.erase(at);
       return;
     }
@@ -377,7 +342,8 @@ class copier {
     if (t->way.first != hop::device_copy && engine.in_flight() >= engine.depth_max()) return false;
     // What the host or the file engine touches must be settled; a copy to the device waits in its stream instead.
     if (t->chunk_next == 0 && !all_passed(t->source_after)) return false;
-    if (t->chunk_next == 0 && t->target.memory->kind() != memory_kind::device && !all_passed(t->target_after)) return false;
+    if (t->chunk_next == 0 && t->target.memory->kind() != memory_kind::device && !all_passed(t->target_after))
+      return false;
 
     pieces_.reserve(pieces_.size() + 1);  // once the engine has a request, nothing may fail
     piece p;

@@ -79,7 +79,8 @@ struct staging_shape {
 /// Cuts a staging budget into slots.
 ///
 /// Needs   alignment_bytes, a power of two: the least chunk
-/// Gives   at most chunk_bytes_max a slot and, where the budget allows, at least 8 slots; no slot at all where the budget
+/// Gives   at most chunk_bytes_max a slot and, where the budget allows, at least 8 slots; no slot at all where the
+/// budget
 ///         is less than one alignment unit
 /// Threads any
 [[nodiscard]] constexpr staging_shape shape_staging(std::size_t budget_bytes, std::size_t chunk_bytes_max,

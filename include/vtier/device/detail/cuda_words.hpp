@@ -68,11 +68,13 @@ inline void check_cuda_present(int ordinal, const cuda_answer& answer) {
     text = "no usable CUDA driver: none is installed, or it is older than this CUDA runtime (" +
            std::to_string(answer.runtime_version) + "); install or update it";
   } else if (code == stub_library) {
-    text = "no usable CUDA driver: the libcuda that was found is the toolkit's stub, made for linking only; take its "
-           "folder (stubs) off the library path";
+    text =
+        "no usable CUDA driver: the libcuda that was found is the toolkit's stub, made for linking only; take its "
+        "folder (stubs) off the library path";
   } else if (code == no_device) {
-    text = "no CUDA device: the driver works and shows no GPU; look at CUDA_VISIBLE_DEVICES and at the container's "
-           "devices";
+    text =
+        "no CUDA device: the driver works and shows no GPU; look at CUDA_VISIBLE_DEVICES and at the container's "
+        "devices";
   } else {
     text = "no CUDA device can be had: cudaGetDeviceCount answered " + answer.name + " (" + std::to_string(code) + ")";
   }

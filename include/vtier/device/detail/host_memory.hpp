@@ -49,7 +49,7 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
 /// Needs   alignment_bytes a power of two, at most a huge page
 [[nodiscard]] inline void* take_pages(std::size_t size_bytes, std::size_t alignment_bytes) noexcept {
   if (size_bytes < huge_page_bytes) {
-    void* const block = ::operator new(size_bytes, std::align_val_t{alignment_bytes}, std::nothrow);
+    void* const block = ::operator new (size_bytes, std::align_val_t{alignment_bytes}, std::nothrow);
     if (block == nullptr) errno = ENOMEM;
     return block;
   }
@@ -74,7 +74,7 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
 /// Takes back what take_pages gave for the same size and alignment.
 inline void give_pages(void* block, std::size_t size_bytes, std::size_t alignment_bytes) noexcept {
   if (size_bytes < huge_page_bytes) {
-    ::operator delete(block, std::align_val_t{alignment_bytes});
+    ::operator delete (block, std::align_val_t{alignment_bytes});
   } else {
     ::munmap(block, align_up(size_bytes, page_bytes()));
   }

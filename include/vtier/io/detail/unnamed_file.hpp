@@ -101,9 +101,8 @@ class aligned_bytes {
 template <class System>
 [[nodiscard]] descriptor open_directory(const System& system, const std::string& given) {
   const std::string path = without_trailing_slashes(given);
-  int got = path.find('\0') != std::string::npos
-                ? -EINVAL
-                : uninterrupted([&] { return system.open_directory(path.c_str()); });
+  int got = path.find('\0') != std::string::npos ? -EINVAL
+                                                 : uninterrupted([&] { return system.open_directory(path.c_str()); });
   if (got == -ENOTDIR && system.is_link(path.c_str())) got = -ELOOP;  // Linux answers ENOTDIR for both
   if (got < 0) throw directory_error(-got, given, "cannot open");
   return descriptor{got};
@@ -234,8 +233,7 @@ template <class System>
     if (moved < 0) return static_cast<int>(-moved);
     return moved == static_cast<std::int64_t>(rules.offset_bytes) ? 0 : EINVAL;
   };
-  int error = error_of(
-      uninterrupted([&] { return system.pwrite(file.get(), block.data(), rules.offset_bytes, 0); }));
+  int error = error_of(uninterrupted([&] { return system.pwrite(file.get(), block.data(), rules.offset_bytes, 0); }));
   if (error == 0) {
     error = error_of(uninterrupted([&] { return system.pread(file.get(), block.data(), rules.offset_bytes, 0); }));
   }

@@ -35,8 +35,8 @@ namespace vtier::detail {
 class file_range {
  public:
   /// Errors  io_error for a directory that cannot be used
-  file_range(const std::vector<std::string>& directories, bool direct, std::size_t size_bytes,
-             std::size_t stripe_bytes, const notes& remarks)
+  file_range(const std::vector<std::string>& directories, bool direct, std::size_t size_bytes, std::size_t stripe_bytes,
+             const notes& remarks)
       : remarks_{remarks} {
     if (directories.empty()) throw usage_error("a mapped_file needs at least one directory");
     io::scratch_file_options options;
@@ -101,10 +101,9 @@ class file_range {
     const std::scoped_lock hold{lock_};
     if (base_ != nullptr) return base_;
     const bool striped = files_.size() > 1;
-    void* const pointer =
-        ::mmap(nullptr, mapped_bytes(), striped ? PROT_NONE : PROT_READ | PROT_WRITE,
-               striped ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE,
-               striped ? -1 : files_.front().descriptor(), 0);
+    void* const pointer = ::mmap(nullptr, mapped_bytes(), striped ? PROT_NONE : PROT_READ | PROT_WRITE,
+                                 striped ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE,
+                                 striped ? -1 : files_.front().descriptor(), 0);
     if (pointer == MAP_FAILED) throw refused(files_.front(), errno);
     base_ = static_cast<std::byte*>(pointer);
     if (striped) {
@@ -152,9 +151,9 @@ class file_range {
 
   void map_piece(std::size_t file, std::size_t at, std::size_t count, std::size_t offset) {
     const std::size_t skip = at % page_bytes();  // mappings start at pages; the same page twice is the same bytes
-    void* const pointer = ::mmap(base_ + offset - skip, count + skip, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_FIXED | MAP_NORESERVE, files_[file].descriptor(),
-                                 static_cast<::off_t>(at - skip));
+    void* const pointer =
+        ::mmap(base_ + offset - skip, count + skip, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+               files_[file].descriptor(), static_cast<::off_t>(at - skip));
     if (pointer == MAP_FAILED) throw refused(files_[file], errno);
   }
 

@@ -114,7 +114,8 @@ class core {
 
   void wish(block_type& b, std::size_t tier, movement::direction way) {
     if (tier >= state_.tiers.size()) {
-      throw usage_error("tier " + std::to_string(tier) + " was named, the hierarchy has " + std::to_string(state_.tiers.size()));
+      throw usage_error("tier " + std::to_string(tier) + " was named, the hierarchy has " +
+                        std::to_string(state_.tiers.size()));
     }
     if (b.size_bytes() == 0) return;
     {
@@ -192,7 +193,6 @@ class core {
     for (const std::string& remark : remarks) state_.remarks.say(remark);
   }
 
-
  private:
   [[nodiscard]] std::size_t host_tier() const {
     for (const memory_kind kind : {memory_kind::host, memory_kind::file}) {
@@ -200,7 +200,8 @@ class core {
         if (state_.tiers[i].memory.kind() == kind) return i;
       }
     }
-    throw usage_error("a lease for the host was asked, but no tier is in host memory or files: copy from a lease on a stream");
+    throw usage_error(
+        "a lease for the host was asked, but no tier is in host memory or files: copy from a lease on a stream");
   }
 
   // The event that marks the end of a lease. Where the device gives none, the host waits for the stream instead; empty

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One round of everything that can be done without waiting: transfers that ended, wishes that wait, writes ahead of need.
+// One round of everything that can be done without waiting: transfers that ended, wishes that wait, writes ahead of
+// need.
 
 #include <algorithm>
 #include <cstddef>
@@ -76,8 +77,8 @@ class driver : public ledger<Device, Eviction> {
     if (*from <= where) return movement_result::finished;
     if (r.absent()) {
       const std::size_t unused = unused_bytes(where);
-      const auto unused_max =
-          static_cast<std::size_t>(this->limits.prefetch_share_max * static_cast<double>(this->tiers[where].budget_bytes()));
+      const auto unused_max = static_cast<std::size_t>(this->limits.prefetch_share_max *
+                                                       static_cast<double>(this->tiers[where].budget_bytes()));
       if (unused > 0 && unused + b.size_bytes() > unused_max) return movement_result::pending;
       if (this->tiers[where].map.largest_free_bytes() < b.size_bytes() && writing_fails()) {
         ++this->counted.prefetch_dropped_count;
@@ -104,7 +105,7 @@ class driver : public ledger<Device, Eviction> {
     if (b.in(where).leases > 0 || b.wanted > 0 || !b.in(where).resident()) return movement_result::finished;
     if (b.sole(where) && writing_fails()) return movement_result::finished;  // a hint is not worth another error
     return this->push_out(b, where, urgency::write_back) == room_state::pending ? movement_result::pending
-                                                                                 : movement_result::finished;
+                                                                                : movement_result::finished;
   }
 
   [[nodiscard]] std::size_t unused_bytes(std::size_t where) const {

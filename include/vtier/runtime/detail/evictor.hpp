@@ -76,7 +76,8 @@ class evictor : public mover<Device> {
     }
   }
 
-  /// Moves a block out of a tier: drops the replica where the newest bytes are elsewhere too, else moves them down first.
+  /// Moves a block out of a tier: drops the replica where the newest bytes are elsewhere too, else moves them down
+  /// first.
   ///
   /// Gives   ready once the block has left; pending while a write to files is under way; impossible while no tier below
   ///         has room, or a lease or a transfer holds the replica
@@ -174,8 +175,8 @@ class evictor : public mover<Device> {
       if (r.leases == 0) continue;
       leased[static_cast<std::size_t>(b->what())] += r.size_bytes;
       if (++listed <= 8) {
-        list += (list.empty() ? "" : ", ") + ("#" + std::to_string(b->id()) + " ") + std::string{name(b->what())} + " " +
-                format_bytes(b->size_bytes());
+        list += (list.empty() ? "" : ", ") + ("#" + std::to_string(b->id()) + " ") + std::string{name(b->what())} +
+                " " + format_bytes(b->size_bytes());
       }
     }
     if (listed > 8) list += ", and " + std::to_string(listed - 8) + " more";
@@ -185,8 +186,9 @@ class evictor : public mover<Device> {
       if (bytes > 0) by_role += (by_role.empty() ? "" : ", ") + std::string{name(what)} + " " + format_bytes(bytes);
     }
     const std::size_t free = t.map.free_bytes() + (t.budget_bytes() - t.map.capacity_bytes());
-    std::string text = t.name() + ": asked " + format_bytes(asked_bytes) + ", free " + format_bytes(free) + " (largest piece " +
-                       format_bytes(t.map.largest_free_bytes()) + ") of a budget of " + format_bytes(t.budget_bytes());
+    std::string text = t.name() + ": asked " + format_bytes(asked_bytes) + ", free " + format_bytes(free) +
+                       " (largest piece " + format_bytes(t.map.largest_free_bytes()) + ") of a budget of " +
+                       format_bytes(t.budget_bytes());
     if (t.staging_bytes > 0) text += " with staging of " + format_bytes(t.staging_bytes);
     text += listed > 0 ? "; leased: " + by_role + " (" + list + ")" : "; nothing is leased";
     if (!t.refusal.empty()) text += "; " + t.refusal;
@@ -224,7 +226,8 @@ class evictor : public mover<Device> {
       add_free_until(offset);
       const auto& r = b->in(where);
       const bool unmovable = std::find(stuck.begin(), stuck.end(), b->id()) != stuck.end();
-      result.push_back({offset, r.size_bytes, r.last_use, b->id(), unmovable ? occupancy::held : occupancy_of(*b, where)});
+      result.push_back(
+          {offset, r.size_bytes, r.last_use, b->id(), unmovable ? occupancy::held : occupancy_of(*b, where)});
       at = offset + r.size_bytes;
     }
     add_free_until(t.map.capacity_bytes());

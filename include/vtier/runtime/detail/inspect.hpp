@@ -50,7 +50,6 @@ template <device Device>
   return result;
 }
 
-
 /// Looks for broken rules; a sound hierarchy gives none.
 ///
 /// Threads under the lock

@@ -131,7 +131,8 @@ class ledger : public evictor<Device, Eviction> {
     return rule.allowed_tiers & all_tiers();
   }
 
-  out_of_memory refused(std::size_t size_bytes, std::uint32_t allowed, const std::vector<std::size_t>& capacities) const {
+  out_of_memory refused(std::size_t size_bytes, std::uint32_t allowed,
+                        const std::vector<std::size_t>& capacities) const {
     std::size_t total = 0;
     std::string list;
     std::string last = "no tier";
@@ -143,10 +144,11 @@ class ledger : public evictor<Device, Eviction> {
       if (!this->tiers[i].refusal.empty()) list += " (" + this->tiers[i].refusal + ")";
     }
     const std::size_t free = total - (std::min)(total, this->promised_bytes);
-    return {last, size_bytes, free,
-            last + ": a tensor of " + format_bytes(size_bytes) + " has no place beside the tensors of " +
-                format_bytes(this->promised_bytes) + " that exist; it may live in: " + list +
-                " (without staging, and with room to exchange two tensors): raise a budget, add a tier, or free tensors"};
+    return {
+        last, size_bytes, free,
+        last + ": a tensor of " + format_bytes(size_bytes) + " has no place beside the tensors of " +
+            format_bytes(this->promised_bytes) + " that exist; it may live in: " + list +
+            " (without staging, and with room to exchange two tensors): raise a budget, add a tier, or free tensors"};
   }
 
   struct bound_tensors {

@@ -50,7 +50,8 @@ class mover : public state<Device> {
   bool start_move(block_type& b, std::size_t from, std::size_t to, urgency priority) {
     auto& source = b.in(from);
     auto& target = b.in(to);
-    VTIER_ASSERT(from != to && b.current(from) && !b.current(to) && target.idle(), "a transfer between replicas that are not ready for it");
+    VTIER_ASSERT(from != to && b.current(from) && !b.current(to) && target.idle(),
+                 "a transfer between replicas that are not ready for it");
     this->prune(source.readers);
     source.readers.reserve(source.readers.size() + 1);  // once a copy is enqueued, nothing may fail
     std::vector<event> arrival;

@@ -46,7 +46,7 @@ struct tier {
   std::size_t staging_bytes = 0;
   std::array<std::size_t, role_count> role_bytes{};
   std::array<std::size_t, role_count> role_peak_bytes{};
-  std::string refusal;  // why a lazy tier did not grow when it last should have
+  std::string refusal;             // why a lazy tier did not grow when it last should have
   bool write_back_paused = false;  // after a failed write: no writes ahead of need until one succeeds
 
   [[nodiscard]] const std::string& name() const noexcept { return memory.properties().name; }
@@ -94,8 +94,7 @@ class state {
       if (p.kind != memory_kind::file) continue;
       io::engine_options engine_limits;
       if (p.queue_depth_max != 0) engine_limits.depth_max = p.queue_depth_max;
-      tiers[i].engine = std::make_unique<io::engine>(
-          io::make_engine(p.engine, engine_limits, remarks));
+      tiers[i].engine = std::make_unique<io::engine>(io::make_engine(p.engine, engine_limits, remarks));
       engines[i] = tiers[i].engine.get();
     }
     make_staging(granule, std::move(engines));
@@ -222,7 +221,7 @@ class state {
   std::vector<link_statistics> moved;  // from * tiers + to
   std::vector<std::string> errors;
   statistics counted;
-  std::size_t promised_bytes = 0;      // what all tensors may come to need, rounded
+  std::size_t promised_bytes = 0;  // what all tensors may come to need, rounded
   std::size_t largest_bytes = 0;
   std::uint64_t tick = 0;
 
@@ -237,7 +236,8 @@ class state {
 
   void make_staging(std::size_t alignment, std::vector<io::engine*> engines) {
     const bool in_files = std::any_of(engines.begin(), engines.end(), [](const io::engine* e) { return e != nullptr; });
-    const auto host = std::find_if(tiers.begin(), tiers.end(), [](const auto& t) { return t.memory.kind() == memory_kind::host; });
+    const auto host =
+        std::find_if(tiers.begin(), tiers.end(), [](const auto& t) { return t.memory.kind() == memory_kind::host; });
     std::byte* memory = nullptr;
     staging_shape shape;
     if (in_files) {
@@ -250,15 +250,16 @@ class state {
       shape = shape_staging(wanted, chunk, alignment);
       const std::size_t total = shape.chunk_bytes * shape.slot_count;
       if (shape.slot_count == 0) {
-        throw usage_error("options.staging_budget is " + format_bytes(wanted) + ", less than one chunk: the files need at least " +
-                          format_bytes(alignment));
+        throw usage_error("options.staging_budget is " + format_bytes(wanted) +
+                          ", less than one chunk: the files need at least " + format_bytes(alignment));
       }
       if (host == tiers.end()) {
         own_staging_ = {on.allocate_host(total), [this, total](void* p) { on.deallocate_host(p, total); }};
         counted.staging_bytes = total;
         memory = static_cast<std::byte*>(own_staging_.get());
       } else {
-        const auto taken = total < host->budget_bytes() ? host->map.take(total, [](const event&) { return true; }) : std::nullopt;
+        const auto taken =
+            total < host->budget_bytes() ? host->map.take(total, [](const event&) { return true; }) : std::nullopt;
         if (!taken) {
           throw usage_error(host->name() + ": a budget of " + format_bytes(host->budget_bytes()) +
                             " leaves no room beside staging buffers of " + format_bytes(total) +
