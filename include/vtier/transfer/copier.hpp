@@ -177,11 +177,6 @@ class copier {
 
   std::byte* slot_address(std::size_t slot) const noexcept { return staging_ + slot * shape_.chunk_bytes; }
 
-  // The side of a piece that its present file hop works on.
-  static const endpoint& file_side(const piece& p) noexcept {
-    return p.now == phase::reading ? p.owner->source : p.owner->target;
-  }
-
   // The memory that its present file hop reads into or writes from.
   std::byte* memory_side(const piece& p) const {
     if (p.slot != no_slot) return slot_address(p.slot);
@@ -203,7 +198,7 @@ class copier {
   }
 
   bool submit(piece& p) {
-    const endpoint& file = file_side(p);
+    const endpoint& file = detail::file_side(p);
     const file_place place = file.memory->locate(file.offset_bytes + p.part.offset_bytes + p.done_bytes);
     file_request request;
     request.descriptor = place.descriptor;
@@ -237,7 +232,7 @@ class copier {
     if (at == pieces_.end()) return;  // nobody's any more: a completion is counted for its own request only
     piece& p = *at;
     p.submitted = false;
-    const endpoint& file = file_side(p);
+    const endpoint& file = detail::file_side(p);
     const std::size_t wanted = p.part.padded_bytes - p.done_bytes;
     const std::size_t got = done.result > 0 ? static_cast<std::size_t>(done.result) : 0;
     const std::size_t alignment = file.memory->properties().offset_alignment_bytes;

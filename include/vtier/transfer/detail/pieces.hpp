@@ -41,6 +41,12 @@ struct piece {
   Event copied;
 };
 
+/// The side of a piece that its present file hop works on.
+template <class Event>
+[[nodiscard]] const endpoint& file_side(const piece<Event>& p) noexcept {
+  return p.now == phase::reading ? p.owner->source : p.owner->target;
+}
+
 /// Whether a transfer goes before another: by urgency, then in order of starting.
 template <class Event>
 [[nodiscard]] bool before(const std::shared_ptr<transfer<Event>>& a,
