@@ -14,4 +14,4 @@ build=$vtier_root/build/release
 vtier_configure "$build" -DCMAKE_BUILD_TYPE=Release -DVTIER_BUILD_TESTS=OFF -DVTIER_BUILD_BENCH=OFF
 echo "building train_gpt (about half a minute)"
 cmake --build "$build" --target train_gpt -j "$vtier_jobs" >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-exec "$build/examples/train_gpt" --compare ${arguments[@]+"${arguments[@]}"}
+exec "$build/examples/train_gpt/train_gpt" --compare ${arguments[@]+"${arguments[@]}"}
