@@ -238,7 +238,7 @@ void memory_tiers(session& s, benchmark::State& state, bool up) {
   const huge_pages source{size};
   const huge_pages target{size};
   const device gpu;
-  shuttle tensor{s, gpu, vtier::hbm{gpu, {.budget = size + 1_MiB}}, vtier::pinned{{.budget = size + 1_MiB}}};
+  shuttle tensor{s, gpu, vtier::hbm{gpu, {.budget = size + 1_MiB}}, vtier::pinned{{.budget = 2 * size + 1_MiB}}};
   tensor.evict();
   s.table.compare(state, up ? "pinned -> hbm, lease" : "hbm -> pinned, eviction", size, memcpy_side(target, source),
                   up ? tensor.up() : tensor.down(&shuttle::evict));

@@ -84,8 +84,8 @@ class ledger : public evictor<Device, Eviction> {
     const auto promised = checked_add(this->promised_bytes, need);
     if (size_bytes > largest_capacity || !promised) throw refused(size_bytes, allowed, capacities);
     promised_to_.try_emplace(allowed);  // may fail, so before anything has changed
-    if (!fits(allowed, need, capacities) || !fits(all_tiers(), need, capacities)) {
-      throw refused(size_bytes, allowed, capacities);
+    for (const std::uint32_t set : {allowed, all_tiers()}) {
+      if (!fits(set, need, capacities)) throw refused(size_bytes, set, capacities);
     }
     if (lazy < this->tiers.size()) {
       const std::size_t below = *promised > upper ? *promised - upper : 0;
@@ -147,7 +147,7 @@ class ledger : public evictor<Device, Eviction> {
     return {
         last, size_bytes, free,
         last + ": a tensor of " + format_bytes(size_bytes) + " has no place beside the tensors of " +
-            format_bytes(this->promised_bytes) + " that exist; it may live in: " + list +
+            format_bytes(this->promised_bytes) + " that exist; they may live in: " + list +
             " (without staging, and with room to exchange two tensors): raise a budget, add a tier, or free tensors"};
   }
 
