@@ -21,6 +21,8 @@
 #include <vtier/memory/numa.hpp>
 #include <vtier/memory/pinned.hpp>
 #include <vtier/observe/report.hpp>
+#include <vtier/topology/affinity.hpp>
+#include <vtier/topology/sysfs.hpp>
 
 #include "support/catch.hpp"
 #include "support/scratch_directory.hpp"
@@ -576,6 +578,32 @@ TEST_CASE("random programs agree with plain memory") {
     f.gpu.synchronize(second);
     f.check_sound();
   }
+}
+
+TEST_CASE("the progress thread runs where it was told, or near the memory it serves, and says so") {
+  const auto allowed = vtier::bound_cpus();
+  if (allowed.empty()) {
+    WARN("skipped: the system does not say on which CPUs this process may run");
+    return;
+  }
+  vtier::host::device gpu;
+  const auto bound_with = [&](std::vector<unsigned> cpus, std::optional<unsigned> node) {
+    vtier::options limits;
+    limits.progress_cpus = std::move(cpus);
+    vtier::hierarchy mem{vtier::hbm{gpu, {.budget = 1_MiB}}, vtier::pinned{node, {.budget = 1_MiB}}, limits};
+    for (int i = 0; i < 100'000 && mem.count().progress_cpus.empty() && mem.count().notes.empty(); ++i) {
+      std::this_thread::yield();
+    }
+    return mem.count();
+  };
+  CHECK(bound_with({allowed.back()}, std::nullopt).progress_cpus == std::vector<unsigned>{allowed.back()});
+  const auto nowhere = bound_with({1'000'000}, std::nullopt);
+  CHECK(nowhere.progress_cpus.empty());
+  CHECK(std::any_of(nowhere.notes.begin(), nowhere.notes.end(), [](const std::string& note) {
+    return note.find("progress thread runs unbound") != std::string::npos;
+  }));
+  const auto cpus_of_node = vtier::cpus_of_memory(0);
+  if (!cpus_of_node.empty()) CHECK(bound_with({}, 0U).progress_cpus == cpus_of_node);
 }
 
 TEST_CASE("steps are counted and do not nest") {

@@ -249,6 +249,10 @@ class state {
       }
       shape = shape_staging(wanted, chunk, alignment);
       const std::size_t total = shape.chunk_bytes * shape.slot_count;
+      if (shape.chunk_bytes < 64_KiB) {
+        remarks.say("staging of " + format_bytes(total) + " goes in chunks of " + format_bytes(shape.chunk_bytes) +
+                    ": traffic with files is slow; options.staging_budget of 512 KiB and more is better");
+      }
       if (shape.slot_count == 0) {
         throw usage_error("options.staging_budget is " + format_bytes(wanted) +
                           ", less than one chunk: the files need at least " + format_bytes(alignment));
