@@ -117,13 +117,13 @@ class device {
   [[nodiscard]] event record(stream_ref s) const {
     auto done = std::make_shared<detail::mark>();
     detail::queue& q = queue_of(s);
-    if (!q.push(detail::record_item{done})) done->pass(q.failed());
+    if (!q.push(detail::record_item(done))) done->pass(q.failed());
     return event{std::move(done)};
   }
 
   /// Lets later work of the stream wait for the event; free where that has passed.
   void wait(stream_ref s, const event& e) const {
-    if (!passed(e)) submit(s, detail::wait_item{e.state_});
+    if (!passed(e)) submit(s, detail::wait_item(e.state_));
   }
 
   [[nodiscard]] bool passed(const event& e) const noexcept { return e.state_ == nullptr || e.state_->passed(); }
@@ -142,17 +142,17 @@ class device {
   ///
   /// Needs   ranges that do not overlap
   void copy(stream_ref s, void* target, const void* source, std::size_t size_bytes, copy_direction) const {
-    if (size_bytes != 0) submit(s, detail::copy_item{target, source, size_bytes});
+    if (size_bytes != 0) submit(s, detail::copy_item(target, source, size_bytes));
   }
 
   void fill(stream_ref s, void* target, std::byte value, std::size_t size_bytes) const {
-    if (size_bytes != 0) submit(s, detail::fill_item{target, value, size_bytes});
+    if (size_bytes != 0) submit(s, detail::fill_item(target, value, size_bytes));
   }
 
   /// Runs a function in stream order, on the stream's thread; work after it runs even if it throws.
   void launch(stream_ref s, std::function<void()> function) const {
     if (function == nullptr) throw usage_error(name() + ": launch needs a function, this one is empty");
-    submit(s, detail::call_item{std::move(function), std::make_shared<detail::failure>()});
+    submit(s, detail::call_item(std::move(function), std::make_shared<detail::failure>()));
   }
 
   /// Gives device memory; pages count against the limit at once and are had from the system when first touched.
@@ -171,7 +171,7 @@ class device {
     std::vector<std::shared_ptr<detail::mark>> after;
     void* const block = state_->allocate(size_bytes, &after);
     try {
-      for (auto& done : after) submit(s, detail::wait_item{std::move(done)});
+      for (auto& done : after) submit(s, detail::wait_item(std::move(done)));
     } catch (...) {
       state_->deallocate(block, size_bytes, nullptr);
       throw;
@@ -186,7 +186,7 @@ class device {
     std::shared_ptr<detail::mark> done;
     try {
       done = std::make_shared<detail::mark>();
-      if (!s.state_->push(detail::release_item{state_, block, size_bytes, done})) {
+      if (!s.state_->push(detail::release_item(state_, block, size_bytes, done))) {
         state_->deallocate(block, size_bytes, nullptr);
         return;
       }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,7 +19,7 @@ namespace vtier {
 /// The blocks of a hierarchy.
 ///
 /// Threads the hierarchy's lock
-/// Cost    add, remove: O(1); placed, left: O(log n)
+/// Cost    O(log n)
 template <class Event>
 class table {
  public:
@@ -83,7 +82,7 @@ class table {
 
  private:
   std::uint64_t last_id_ = 0;
-  std::unordered_map<std::uint64_t, std::unique_ptr<block_type>> blocks_;
+  std::map<std::uint64_t, std::unique_ptr<block_type>> blocks_;
   std::vector<std::map<std::size_t, block_type*>> by_address_;
 };
 

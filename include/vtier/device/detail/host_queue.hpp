@@ -20,7 +20,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <variant>
 
 #include <pthread.h>
 
@@ -36,34 +35,42 @@ inline constexpr std::size_t queue_items_max = 65'536;
 
 namespace detail {
 
-// The kinds of work in a queue. None but `call` costs an allocation of its own.
-struct copy_item {
-  void* target;
-  const void* source;
-  std::size_t size_bytes;
-};
-struct fill_item {
-  void* target;
-  std::byte value;
-  std::size_t size_bytes;
-};
-struct record_item {
-  std::shared_ptr<mark> done;
-};
-struct wait_item {
-  std::shared_ptr<mark> before;
-};
-struct call_item {
-  std::function<void()> function;
+/// What an item of a queue asks for.
+enum class work_kind : std::uint8_t { copy, fill, record, wait, call, release };
+
+/// Work in a queue; each kind uses some of the fields. None but `call` costs an allocation of its own. A plain
+/// struct: a variant of these costs every program that includes this compile time for nothing.
+struct item {
+  work_kind kind;
+  std::byte value{};
+  void* target = nullptr;  // of a copy or a fill; the block of a release
+  const void* source = nullptr;
+  std::size_t size_bytes = 0;
+  std::shared_ptr<mark> event;      // to pass, or to wait for
+  std::shared_ptr<memory> owner;    // of the block of a release
   std::shared_ptr<failure> failed;  // made ahead: noting an exception must not need memory
+  std::function<void()> function;
 };
-struct release_item {
-  std::shared_ptr<memory> owner;
-  void* block;
-  std::size_t size_bytes;
-  std::shared_ptr<mark> done;
-};
-using item = std::variant<copy_item, fill_item, record_item, wait_item, call_item, release_item>;
+
+inline item copy_item(void* target, const void* source, std::size_t size_bytes) {
+  return {work_kind::copy, {}, target, source, size_bytes, nullptr, nullptr, nullptr, nullptr};
+}
+inline item fill_item(void* target, std::byte value, std::size_t size_bytes) {
+  return {work_kind::fill, value, target, nullptr, size_bytes, nullptr, nullptr, nullptr, nullptr};
+}
+inline item record_item(std::shared_ptr<mark> done) {
+  return {work_kind::record, {}, nullptr, nullptr, 0, std::move(done), nullptr, nullptr, nullptr};
+}
+inline item wait_item(std::shared_ptr<mark> before) {
+  return {work_kind::wait, {}, nullptr, nullptr, 0, std::move(before), nullptr, nullptr, nullptr};
+}
+inline item call_item(std::function<void()> function, std::shared_ptr<failure> failed) {
+  return {work_kind::call, {}, nullptr, nullptr, 0, nullptr, nullptr, std::move(failed), std::move(function)};
+}
+inline item release_item(std::shared_ptr<memory> owner, void* block, std::size_t size_bytes,
+                         std::shared_ptr<mark> done) {
+  return {work_kind::release, {}, block, nullptr, size_bytes, std::move(done), std::move(owner), nullptr, nullptr};
+}
 
 /// A stream's work, first in first out, and the thread that does it.
 class queue {
@@ -143,7 +150,7 @@ class queue {
         const bool was_full = items_.size() + 1 == queue_items_max;
         hold.unlock();
         if (was_full) room_.notify_all();
-        std::visit([this](auto& i) { run(i); }, next);
+        run(next);
       }  // what a function held is gone before anything after it runs
       hold.lock();
     }
@@ -151,19 +158,27 @@ class queue {
     room_.notify_all();
   }
 
-  void run(const copy_item& i) noexcept { std::memcpy(i.target, i.source, i.size_bytes); }
-  void run(const fill_item& i) noexcept { std::memset(i.target, std::to_integer<int>(i.value), i.size_bytes); }
-  void run(const record_item& i) noexcept { i.done->pass(failed_); }
-  void run(const release_item& i) noexcept { i.owner->deallocate(i.block, i.size_bytes, i.done.get()); }
-  void run(const wait_item& i) noexcept {
-    if (i.before->passed()) return;
+  void run(item& i) noexcept {
+    switch (i.kind) {
+      case work_kind::copy: std::memcpy(i.target, i.source, i.size_bytes); break;
+      case work_kind::fill: std::memset(i.target, std::to_integer<int>(i.value), i.size_bytes); break;
+      case work_kind::record: i.event->pass(failed_); break;
+      case work_kind::release: i.owner->deallocate(i.target, i.size_bytes, i.event.get()); break;
+      case work_kind::wait: wait_for(*i.event); break;
+      case work_kind::call: call(i); break;
+    }
+  }
+
+  void wait_for(const mark& before) noexcept {
+    if (before.passed()) return;
     const std::int64_t since = vtier::steady_clock{}.now_ns();
     waiting_since_ns_.store(since, std::memory_order_relaxed);
-    i.before->wait();
+    before.wait();
     waiting_since_ns_.store(0, std::memory_order_relaxed);
     waited_ns_.fetch_add(vtier::steady_clock{}.now_ns() - since, std::memory_order_relaxed);
   }
-  void run(call_item& i) noexcept {
+
+  void call(item& i) noexcept {
     try {
       i.function();
     } catch (...) {
