@@ -92,6 +92,7 @@ class block {
     ++r.leases;
     r.last_use = now;
     r.prefetched = false;
+    r.leaving = false;
   }
 
   /// A lease ends; `after` is the event that marks its last use, empty for a lease of the host.

@@ -37,6 +37,7 @@ struct replica {
   std::uint64_t filling_version = 0;
   std::uint64_t last_use = 0;
   bool prefetched = false;     // brought by a prefetch and not yet used
+  bool leaving = false;        // to be dropped as soon as its bytes are further down
   std::vector<Event> written;  // must pass before the bytes are read
   std::vector<Event> readers;  // must pass, besides `written`, before they are overwritten or reused
 
@@ -57,6 +58,7 @@ struct replica {
     written = std::move(uses);
     readers.clear();
     prefetched = false;
+    leaving = false;
   }
 
   /// A file transfer begins to fill it with that version.

@@ -93,6 +93,9 @@ class evictor : public mover<Device> {
     }
     if (b.sole(where)) {
       const room_state moved_down = move_down(b, where, priority);
+      // What was written down for the sake of its place leaves at once when that is done: until then the copy below is
+      // free for the taking by others that need room there, and two of them could take turns for ever.
+      if (moved_down == room_state::pending && r.transfers_out > 0) r.leaving = true;
       if (moved_down != room_state::ready) return moved_down;
     } else {
       ++this->counted.clean_drop_count;
@@ -159,7 +162,17 @@ class evictor : public mover<Device> {
       }
       const auto share = static_cast<std::size_t>(this->limits.clean_share * static_cast<double>(t.budget_bytes()));
       if (ready_bytes >= share || oldest == nullptr) continue;
-      if (move_down(*oldest, where, urgency::write_back) == room_state::pending) return true;
+      // Only into room that nobody has: to push a clean copy out for it would make one clean and another dirty.
+      if (!rule_of(*oldest).allows(where + 1)) continue;
+      if (oldest->in(where + 1).absent()) {
+        auto taken = this->take_place(where + 1, oldest->size_bytes());
+        if (!taken) continue;
+        this->place(*oldest, where + 1, std::move(*taken));
+      } else if (!oldest->in(where + 1).idle()) {
+        continue;
+      }
+      this->start_move(*oldest, where, where + 1, urgency::write_back);
+      return true;
     }
     return false;
   }

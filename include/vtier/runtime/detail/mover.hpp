@@ -146,9 +146,12 @@ class mover : public state<Device> {
     if (t.state == transfer_state::done) {
       b.in(f.to).finish_fill(std::move(after));
       this->tiers[f.to].write_back_paused = false;
+      const auto& source = b.in(f.from);
+      if (source.leaving && source.idle() && b.wanted == 0 && !b.dying && !b.sole(f.from)) this->drop(b, f.from);
     } else {
       after.insert(after.end(), t.target_after.begin(), t.target_after.end());
       b.in(f.to).abandon_fill(std::move(after));
+      b.in(f.from).leaving = false;
       if (t.error) failed(f, b, t.error);
     }
     reclaim(b);
