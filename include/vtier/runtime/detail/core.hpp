@@ -289,6 +289,7 @@ class core {
   // block was seen ready.
   void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
     const std::uint64_t write_failures = state_.write_failure_count();
+    patience limit{state_.starving};
     for (bool first = true;; first = false) {
       if (!first) state_.pump();  // a resident lease pays for nothing of this; it can also be what brings the block
       auto& r = b.in(where);
@@ -314,7 +315,7 @@ class core {
         } else if (made.state == room_state::impossible) {
           throw state_.no_room(where, b.size_bytes());
         } else {
-          waited(hold, state_.counted.blocked_room_ns);
+          limit.waited(waited(hold, state_.counted.blocked_room_ns));
         }
       } else if (const auto from = b.newest(); from && r.idle()) {
         state_.start_move(b, *from, where, urgency::demand);
@@ -337,12 +338,13 @@ class core {
   }
 
   // Sleeps without the lock until something may have changed; counts the time.
-  void waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter) {
+  std::int64_t waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter) {
     const std::int64_t began = state_.time.now_ns();
     pause(hold);
     const std::int64_t took = state_.time.now_ns() - began;
     counter += took;
     state_.counted.blocked_ns += took;
+    return took;
   }
 
   static void pause(std::unique_lock<std::mutex>& hold) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +35,35 @@ class want {
   Block* wanted_;
 };
 
+/// A caller that waits for room; once it has waited long, work ahead of need stops until it has got an answer. Without
+/// that, the one could push out for ever what the other writes down.
+///
+/// Threads made, asked and destroyed under the lock
+class patience {
+ public:
+  explicit patience(std::uint32_t& starving) noexcept : starving_{&starving} {}
+  patience(const patience&) = delete;
+  patience& operator=(const patience&) = delete;
+  ~patience() {
+    if (over_) --*starving_;
+  }
+
+  /// Notes that the caller has waited so long by now.
+  void waited(std::int64_t ns) noexcept {
+    waited_ns_ += ns;
+    if (!over_ && waited_ns_ > waited_ns_max) {
+      over_ = true;
+      ++*starving_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t waited_ns_max = 100'000'000;
+  std::uint32_t* starving_;
+  std::int64_t waited_ns_ = 0;
+  bool over_ = false;
+};
+
 /// State that drives itself as far as it goes without waiting.
 ///
 /// Threads every member under `lock`
@@ -49,6 +79,7 @@ class driver : public ledger<Device, Eviction> {
   // One round of everything that can be done without waiting.
   bool pump() {
     bool changed = this->collect();
+    if (starving > 0) return changed;  // room that is made goes to whoever has waited long, and to nothing else
     if (!queue.empty()) {
       changed = queue.serve([this](const movement& wish) { return serve(wish); }) || changed;
     }
@@ -56,6 +87,7 @@ class driver : public ledger<Device, Eviction> {
   }
 
   prefetch_queue queue;
+  std::uint32_t starving = 0;  // callers that have waited long for room
 
  private:
   movement_result serve(const movement& wish) {
