@@ -4,6 +4,7 @@
 # alone (VO-I01). Each project knows only CXX, and runs what it has built.
 # consume.sh ROOT COMPILER
 set -eu
+command -v make >/dev/null 2>&1 || export CMAKE_GENERATOR=Ninja  # CMake's own choice is make
 root=$1
 compiler=$2
 here=$root/tests/consume

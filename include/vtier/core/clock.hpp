@@ -6,6 +6,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <thread>
 
 #include <vtier/core/config.hpp>
 
@@ -31,5 +32,13 @@ class steady_clock {
 };
 
 static_assert(clock_source<steady_clock>);
+
+/// Lets the calling thread sleep.
+///
+/// Units   ns; returns at once for 0 and less
+/// Threads any
+inline void sleep_for_ns(std::int64_t ns) {
+  if (ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds{ns});
+}
 
 }  // namespace vtier

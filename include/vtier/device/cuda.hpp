@@ -7,6 +7,7 @@
 // own functions and no driver function, so that one binary runs with any driver, or with a stand-in for libcudart.
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -16,6 +17,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/device/detail/cuda_words.hpp>
@@ -361,6 +363,11 @@ class device {
   [[nodiscard]] std::string name() const { return state_->name; }
   /// As cudaDeviceGetPCIBusId writes it: "0000:3B:00.0".
   [[nodiscard]] std::string bus_id() const { return state_->bus_id; }
+
+  /// The machine's monotonic clock.
+  [[nodiscard]] std::int64_t now_ns() const noexcept { return vtier::steady_clock{}.now_ns(); }
+  /// Sleeps.
+  void pause(std::int64_t ns) const { vtier::sleep_for_ns(ns); }
 
   friend bool operator==(const device& a, const device& b) noexcept { return a.ordinal() == b.ordinal(); }
 

@@ -8,6 +8,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -43,6 +44,8 @@ struct device_memory {
 ///         register_host(p, bytes): makes host memory fit for asynchronous copies; false where the runtime refuses, in
 ///         which case copies still work, slower. allocate_host(bytes): page-locked host memory.
 ///         bus_id(): the PCI address as text, empty where there is none.
+///         now_ns(): the time in which waits are counted, never going back. pause(ns): the host waits for about so
+///         long. Both are the machine's own, but for a simulated device, which has a time of its own.
 /// Errors  out_of_memory, device_error; deallocation, unregistering and the destructors of stream and event never throw
 /// Threads every member from any thread; one stream may be fed from several threads, in the order that they agree on
 template <class D>
@@ -75,6 +78,8 @@ concept device = std::copyable<D> && std::equality_comparable<D> && std::copyabl
   { d.memory() } -> std::same_as<device_memory>;
   { d.name() } -> std::same_as<std::string>;
   { d.bus_id() } -> std::same_as<std::string>;
+  { d.now_ns() } -> std::same_as<std::int64_t>;
+  { d.pause(std::int64_t{}) } -> std::same_as<void>;
 };
 
 }  // namespace vtier

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <vtier/core/bytes.hpp>
+#include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/device/detail/host_memory.hpp>
@@ -219,6 +220,11 @@ class device {
   [[nodiscard]] std::string name() const { return state_->name(); }
   /// Empty: the host has no PCI address.
   [[nodiscard]] std::string bus_id() const { return {}; }
+
+  /// The machine's monotonic clock.
+  [[nodiscard]] std::int64_t now_ns() const noexcept { return vtier::steady_clock{}.now_ns(); }
+  /// Sleeps.
+  void pause(std::int64_t ns) const { vtier::sleep_for_ns(ns); }
 
   friend bool operator==(const device& a, const device& b) noexcept { return a.state_ == b.state_; }
 

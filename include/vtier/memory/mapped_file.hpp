@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,8 +119,6 @@ class mapped_file {
     properties.offset_alignment_bytes = owner->files.alignment_bytes();
     properties.memory_alignment_bytes = owner->files.memory_alignment_bytes();
     properties.lazy = true;
-    properties.engine = state_->options.engine;
-    properties.queue_depth_max = state_->options.queue_depth_max;
     properties.place = owner->files.place();
     if (properties.size_bytes == 0) {
       throw usage_error(name() + ": its budget of " + format_bytes(rest) + " is less than the file system's block of " +
@@ -169,6 +168,11 @@ class mapped_file {
       committed_bytes = end_bytes;
     }
     file_place locate(std::size_t offset_bytes) const override { return files.locate(offset_bytes); }
+    std::optional<io::engine> make_engine(vtier::notes& remarks) const override {
+      io::engine_options limits;
+      if (owner->options.queue_depth_max != 0) limits.depth_max = owner->options.queue_depth_max;
+      return io::make_engine(owner->options.engine, limits, remarks);
+    }
 
     std::shared_ptr<state> owner;
     std::size_t size_bytes;

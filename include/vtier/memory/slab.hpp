@@ -14,7 +14,8 @@
 #include <vector>
 
 #include <vtier/core/config.hpp>
-#include <vtier/io/engine_options.hpp>
+#include <vtier/core/notes.hpp>
+#include <vtier/io/engine.hpp>
 
 namespace vtier {
 
@@ -42,6 +43,7 @@ class slab_backing {
   virtual std::byte* base() = 0;
   virtual void commit(std::size_t /*end_bytes*/) {}
   virtual file_place locate(std::size_t /*offset_bytes*/) const { return {}; }
+  virtual std::optional<io::engine> make_engine(notes& /*remarks*/) const { return std::nullopt; }
 };
 
 }  // namespace detail
@@ -58,8 +60,6 @@ struct slab_properties {
   std::size_t memory_alignment_bytes = 1;  // what it needs of the memory side
   bool lazy = false;                       // bytes exist only once committed
   bool registered = false;                 // page-locked by the device's runtime already
-  io::engine_kind engine = io::engine_kind::automatic;  // which file engine the maker asked for
-  std::size_t queue_depth_max = 0;                      // 0: the engine's default
   std::optional<unsigned> node;                         // the NUMA node that the bytes are bound to
   std::string place;                                    // a directory, a node: for messages
 };
@@ -94,6 +94,11 @@ class slab {
   ///
   /// Needs   kind() is file
   [[nodiscard]] file_place locate(std::size_t offset_bytes) const { return backing_->locate(offset_bytes); }
+
+  /// The file engine that moves the bytes of this slab; empty where they are in memory.
+  ///
+  /// Errors  io_error where the engine that was asked for cannot be had
+  [[nodiscard]] std::optional<io::engine> make_engine(notes& remarks) const { return backing_->make_engine(remarks); }
 
  private:
   slab_properties properties_;

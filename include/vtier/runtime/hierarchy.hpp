@@ -174,6 +174,13 @@ class hierarchy {
   /// Errors  usage_error inside another step
   [[nodiscard]] step_scope step() { return step_scope{core_}; }
 
+  /// Does what can be done without waiting: for programs that run without the progress thread.
+  ///
+  /// Gives   whether anything moved
+  /// Errors  none; what goes wrong reaches the report
+  /// Threads any
+  bool poll() { return core_->poll(); }
+
   /// What has been counted so far, as values.
   [[nodiscard]] statistics count() const { return core_->count(); }
 

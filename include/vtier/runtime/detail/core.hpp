@@ -7,7 +7,6 @@
 // that has to wait drives the state machine itself and sleeps between looks, without the lock.
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -16,7 +15,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -160,6 +158,8 @@ class core {
     }
   }
 
+  bool poll() noexcept { return work() == progress_state::moved; }
+
   [[nodiscard]] std::size_t tier_count() const noexcept { return state_.tiers.size(); }
   [[nodiscard]] const Device& on() const noexcept { return state_.on; }
 
@@ -167,14 +167,14 @@ class core {
     const std::scoped_lock hold{state_.lock};
     if (stepping_) throw usage_error("a step began inside another: end the first before the next begins");
     stepping_ = true;
-    step_began_ns_ = state_.time.now_ns();
+    step_began_ns_ = state_.on.now_ns();
   }
 
   void end_step() noexcept {
     const std::scoped_lock hold{state_.lock};
     stepping_ = false;
     ++state_.counted.step_count;
-    state_.counted.step_ns += state_.time.now_ns() - step_began_ns_;
+    state_.counted.step_ns += state_.on.now_ns() - step_began_ns_;
   }
 
   [[nodiscard]] statistics count() {
@@ -339,17 +339,17 @@ class core {
 
   // Sleeps without the lock until something may have changed; counts the time.
   std::int64_t waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter) {
-    const std::int64_t began = state_.time.now_ns();
+    const std::int64_t began = state_.on.now_ns();
     pause(hold);
-    const std::int64_t took = state_.time.now_ns() - began;
+    const std::int64_t took = state_.on.now_ns() - began;
     counter += took;
     state_.counted.blocked_ns += took;
     return took;
   }
 
-  static void pause(std::unique_lock<std::mutex>& hold) {
+  void pause(std::unique_lock<std::mutex>& hold) {
     hold.unlock();
-    std::this_thread::sleep_for(std::chrono::microseconds{20});
+    state_.on.pause(pause_ns);
     hold.lock();
   }
 
@@ -366,6 +366,8 @@ class core {
       return progress_state::waiting;
     }
   }
+
+  static constexpr std::int64_t pause_ns = 20'000;
 
   driver<Device, Eviction> state_;
   bool stepping_ = false;

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include <vtier/core/bytes.hpp>
-#include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
@@ -92,9 +91,9 @@ class state {
       const slab_properties& p = tiers[i].memory.properties();
       if (p.kind == memory_kind::host && !p.registered) register_host(tiers[i]);
       if (p.kind != memory_kind::file) continue;
-      io::engine_options engine_limits;
-      if (p.queue_depth_max != 0) engine_limits.depth_max = p.queue_depth_max;
-      tiers[i].engine = std::make_unique<io::engine>(io::make_engine(p.engine, engine_limits, remarks));
+      auto engine = tiers[i].memory.make_engine(remarks);
+      VTIER_ASSERT(engine, "a slab in files that has no file engine");
+      tiers[i].engine = std::make_unique<io::engine>(std::move(*engine));
       engines[i] = tiers[i].engine.get();
     }
     make_staging(granule, std::move(engines));
@@ -213,7 +212,6 @@ class state {
   Device on;
   options limits;
   notes remarks;
-  steady_clock time;
   std::vector<tier<Device>> tiers;
   table<event> blocks;
   std::unique_ptr<copier<Device>> moving;
