@@ -54,6 +54,10 @@ class world {
     labels_.push_back(std::move(text));
   }
 
+  /// Has a function called whenever the host waits for a moment, as another thread would act then; it may use whatever
+  /// the waiting call may be used beside.
+  void when_waiting(std::function<void()> act) { waiting_ = std::move(act); }
+
   /// Makes the occasion of a kind that comes as the nth from now, counted from 1, fail.
   void fail_at(fault what, std::uint64_t nth) {
     planned_[static_cast<std::size_t>(what)] = occasions_[static_cast<std::size_t>(what)] + nth;
@@ -136,6 +140,7 @@ class world {
   /// Gives   the stamp by which it is known
   step_stamp submit(lane& where, work next, const char* what, const call_site& from) {
     operations_.push_back({what, from, labels_.size() - 1, where.who});
+    if (operations_.size() > options_.operation_count_max) endless();
     where.known.join(known_);
     if (next.after != nullptr) where.known.join(next.after->known);
     next.stamp = {where.who, where.known.advance(where.who), operations_.size() - 1};
@@ -195,7 +200,10 @@ class world {
   }
 
   /// Lets the host take a moment, and runs what is due by then.
-  void host_step() { pass(static_cast<std::int64_t>(random_.below(host_step_ns_max))); }
+  void host_step() {
+    if (++host_steps_ > 64 * options_.operation_count_max) endless();
+    pass(static_cast<std::int64_t>(random_.below(host_step_ns_max)));
+  }
 
   /// Lets so much time go by, and runs what is due by then.
   void pass(std::int64_t ns) {
@@ -203,6 +211,12 @@ class world {
     while (step(until)) {
     }
     now_ns_ = (std::max)(now_ns_, until);
+  }
+
+  /// Lets time go by while the host waits, and others act.
+  void wait_for(std::int64_t ns) {
+    pass(ns);
+    if (waiting_) waiting_();
   }
 
   /// Runs work, one piece after the other, until a condition holds; false where nothing is left to run and it does not.
@@ -231,6 +245,13 @@ class world {
   }
 
  private:
+  // Nobody can be thrown anything here: what goes round may be a destructor.
+  [[noreturn]] void endless() const {
+    const std::string text = "seed " + std::to_string(options_.seed) + ", " + time_text() + ", during \"" +
+                             labels_.back() + "\"; the last: " + describe(operations_.size() - 1);
+    vtier::detail::assertion_failed(text.c_str(), "a simulation goes round for ever", __FILE__, __LINE__);
+  }
+
   static constexpr std::uint64_t host_step_ns_max = 2000;
 
   struct operation_words {
@@ -343,8 +364,10 @@ class world {
   std::array<std::uint64_t, fault_count> occasions_{};
   std::array<std::uint64_t, fault_count> planned_{};
   std::uint64_t faults_ = 0;
+  std::function<void()> waiting_;
   std::shared_ptr<std::int64_t> live_marks_ = std::make_shared<std::int64_t>(0);
   std::int64_t live_streams_ = 0;
+  std::uint64_t host_steps_ = 0;
 };
 
 }  // namespace vtier::sim

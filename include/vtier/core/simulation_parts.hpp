@@ -56,8 +56,9 @@ struct world_options {
   std::uint64_t seed = 1;
   double disorder = 4.0;     // a duration is up to 2^disorder times longer or shorter than the speed of its link says
   double fault_share = 0.0;  // of the occasions that can fail, those that do
-  bool logs = false;         // whether events are written down
-  std::size_t violation_count_max = 32;  // later ones are only counted
+  std::size_t operation_count_max = 200'000;  // more than this in one world: something goes round for ever
+  bool logs = false;                          // whether events are written down
+  std::size_t violation_count_max = 32;       // later ones are only counted
 };
 
 /// Something that passes once: a recorded event, the end of a request.

@@ -351,7 +351,7 @@ class device {
   /// The world's time.
   [[nodiscard]] std::int64_t now_ns() const noexcept { return machine().now_ns(); }
   /// Lets so much of the world's time go by.
-  void pause(std::int64_t ns) const { machine().pass(ns); }
+  void pause(std::int64_t ns) const { machine().wait_for(ns); }
 
   /// The world that the device is in.
   [[nodiscard]] world& machine() const noexcept { return *state_->machine; }

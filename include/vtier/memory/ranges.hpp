@@ -20,6 +20,18 @@
 
 namespace vtier {
 
+/// Forgets the events that have passed.
+///
+/// Needs   `passed(event)`; where it throws, what was not asked yet stays
+/// Cost    one question for each event
+template <class Event, class Passed>
+void forget_passed(std::vector<Event>& events, Passed&& passed) {
+  for (auto at = events.begin(); at != events.end();) at = passed(*at) ? events.erase(at) : at + 1;
+}
+
+/// From which end of a free run a range is taken: ranges that stay for good stand together at the highest addresses.
+enum class range_end { lowest, highest };
+
 /// A taken range and what must pass before its bytes are used.
 ///
 /// Units   bytes from the start of the address range
@@ -50,12 +62,14 @@ class ranges {
     grow(capacity_bytes);
   }
 
-  /// Takes the smallest free run that fits; empty where none does. `passed(event)` says what needs no more waiting.
+  /// Takes the beginning of the smallest free run that fits, or the end of the last one; empty where none does.
+  /// `passed(event)` says what needs no more waiting.
   ///
   /// Needs   size_bytes > 0
   /// Errors  std::bad_alloc, std::length_error: nothing has changed then
   template <class Passed>
-  [[nodiscard]] std::optional<taken_range<Event>> take(std::size_t size_bytes, Passed&& passed) {
+  [[nodiscard]] std::optional<taken_range<Event>> take(std::size_t size_bytes, Passed&& passed,
+                                                       range_end from = range_end::lowest) {
     VTIER_ASSERT(size_bytes > 0, "a range of no bytes needs no place");
     const auto rounded = checked_align_up(size_bytes, granule_bytes_);
     if (!rounded || *rounded > capacity_bytes_) return std::nullopt;
@@ -65,7 +79,7 @@ class ranges {
     for (auto first = free_.begin(); first != free_.end();) {
       auto last = first;
       const std::size_t run_bytes = run(last);
-      if (run_bytes >= *rounded && (best == free_.end() || run_bytes < best_bytes)) {
+      if (run_bytes >= *rounded && (best == free_.end() || from == range_end::highest || run_bytes < best_bytes)) {
         best = first;
         best_bytes = run_bytes;
       }
@@ -74,12 +88,21 @@ class ranges {
     if (best == free_.end()) return std::nullopt;
 
     // First all that can fail, then all that changes the map.
-    taken_range<Event> result{best->first, *rounded, {}};
-    const std::size_t end = result.offset_bytes + *rounded;
+    const std::size_t begin = from == range_end::lowest ? best->first : best->first + best_bytes - *rounded;
+    taken_range<Event> result{begin, *rounded, {}};
+    const std::size_t end = begin + *rounded;
+    while (best->first + best->second.size_bytes <= begin) ++best;
     for (auto at = best; at != free_.end() && at->first < end; ++at) {
       result.uses.insert(result.uses.end(), at->second.uses.begin(), at->second.uses.end());
     }
     spare_.push_back(new_node());
+    if (best->first < begin) {  // the front of the piece stays
+      auto back = new_node();
+      back.key() = begin;
+      back.mapped() = {best->first + best->second.size_bytes - begin, best->second.uses};
+      best->second.size_bytes = begin - best->first;
+      best = free_.insert(std::move(back)).position;
+    }
     while (best != free_.end() && best->first < end) {
       const std::size_t piece_end = best->first + best->second.size_bytes;
       if (piece_end <= end) {
@@ -193,7 +216,7 @@ class ranges {
   template <class Passed>
   void prune(Passed& passed) {
     for (auto at = free_.begin(); at != free_.end();) {
-      std::erase_if(at->second.uses, passed);
+      forget_passed(at->second.uses, passed);
       if (at != free_.begin()) {
         const auto before = std::prev(at);
         if (at->second.uses.empty() && before->second.uses.empty() &&

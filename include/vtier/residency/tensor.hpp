@@ -54,7 +54,8 @@ class tensor {
   /// Takes a lease to read on a stream: later work of the stream finds the bytes in the first tier.
   ///
   /// Gives   many at once, also on several streams, but none beside one that writes
-  /// Errors  usage_error where the tensor was never written, or while a lease that writes is in force; out_of_memory
+  /// Errors  usage_error where the tensor was never written, may not live in the first tier, or while a lease that
+  ///         writes is in force; out_of_memory
   ///         where leases leave no room (the message lists them); io_error, device_error. The tensor is as before
   /// Threads any
   /// Cost    resident: one lock, a stream wait for each event that has not passed. The host blocks only while bytes are
@@ -73,10 +74,10 @@ class tensor {
   /// Errors  as read(); usage_error while any lease on the tensor is in force
   [[nodiscard]] write_lease read_write(stream_ref stream) { return lease_of<T>(access::read_write, stream); }
 
-  /// Takes a lease for host code, in the fastest tier that the host can touch.
+  /// Takes a lease for host code, in the fastest tier that the host can touch and the tensor may live in.
   ///
   /// Gives   an address that is good until the lease ends
-  /// Errors  as read(stream); usage_error where no tier is in host memory or files
+  /// Errors  as read(stream); usage_error where no such tier is in host memory or files
   /// Cost    the host blocks until the bytes are there and earlier uses of the place have passed
   [[nodiscard]] read_lease read(on_host_t) const { return lease_of<const T>(access::read, on_host); }
   [[nodiscard]] write_lease write(on_host_t) { return lease_of<T>(access::write, on_host); }

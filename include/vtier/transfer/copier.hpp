@@ -23,6 +23,7 @@
 #include <vtier/core/error.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/io/engine.hpp>
+#include <vtier/memory/ranges.hpp>
 #include <vtier/memory/slab.hpp>
 #include <vtier/transfer/detail/pieces.hpp>
 #include <vtier/transfer/route.hpp>
@@ -171,7 +172,7 @@ class copier {
   }
 
   [[nodiscard]] bool all_passed(std::vector<event>& events) const {
-    std::erase_if(events, [this](const event& e) { return on_.passed(e); });
+    forget_passed(events, [this](const event& e) { return on_.passed(e); });
     return events.empty();
   }
 

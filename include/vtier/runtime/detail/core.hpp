@@ -75,7 +75,7 @@ class core {
   }
 
   grant acquire(block_type& b, access mode, stream_ref stream) { return take(b, mode, 0, stream); }
-  grant acquire(block_type& b, access mode, on_host_t) { return take(b, mode, host_tier(), std::nullopt); }
+  grant acquire(block_type& b, access mode, on_host_t) { return take(b, mode, host_tier(b), std::nullopt); }
 
   template <class Where>
   std::optional<grant> try_acquire(block_type& b, access mode, Where where) {
@@ -119,7 +119,7 @@ class core {
     {
       const std::scoped_lock hold{state_.lock};
       if (!state_.queue.push({b.id(), tier, way})) ++state_.counted.prefetch_dropped_count;
-      state_.pump();
+      static_cast<void>(round("a hint"));
       if (thread_) thread_->wake();
     }
   }
@@ -127,7 +127,8 @@ class core {
   /// Blocks until the newest bytes of a block are in the slowest tier that its rule allows.
   void flush(block_type& b) {
     std::unique_lock hold{state_.lock};
-    const want keep{b};
+    const want keep{state_, b};
+    std::int64_t contended_ns = 0;
     for (;;) {
       state_.pump();
       if (b.version() == 0 || b.size_bytes() == 0) return;
@@ -140,7 +141,7 @@ class core {
         if (b.in(*from).leases > 0) throw usage_error("a tensor was flushed while a lease on it is in force");
         const std::uint64_t failures = state_.write_failure_count();
         if (b.in(to).absent()) {
-          auto made = state_.make_room(to, b.size_bytes(), urgency::demand);
+          auto made = room_for(b, to, contended_ns);
           if (made.state == room_state::impossible) throw state_.no_room(to, b.size_bytes());
           if (made.state == room_state::ready) state_.place(b, to, std::move(*made.place));
         }
@@ -194,14 +195,24 @@ class core {
   }
 
  private:
-  [[nodiscard]] std::size_t host_tier() const {
+  // The fastest tier in host memory, else in files, that the block may live in and that could hold it.
+  [[nodiscard]] std::size_t host_tier(const block_type& b) {
+    if (b.size_bytes() == 0) return 0;
+    const std::scoped_lock hold{state_.lock};
+    const auto capacities = state_.capacities();
+    const placement_rule& rule = state_.rule_of(b);
+    std::optional<std::size_t> too_small;
     for (const memory_kind kind : {memory_kind::host, memory_kind::file}) {
       for (std::size_t i = 0; i < state_.tiers.size(); ++i) {
-        if (state_.tiers[i].memory.kind() == kind) return i;
+        if (state_.tiers[i].memory.kind() != kind || !rule.allows(i)) continue;
+        if (b.size_bytes() <= capacities[i]) return i;
+        if (!too_small) too_small = i;
       }
     }
+    if (too_small) throw state_.no_room(*too_small, b.size_bytes());
     throw usage_error(
-        "a lease for the host was asked, but no tier is in host memory or files: copy from a lease on a stream");
+        "a lease for the host was asked, but no tier that the tensor may live in is in host memory or files: copy from "
+        "a lease on a stream, or allow such a tier");
   }
 
   // The event that marks the end of a lease. Where the device gives none, the host waits for the stream instead; empty
@@ -222,20 +233,21 @@ class core {
   }
 
   void say_error(const char* when, const std::exception_ptr& what) noexcept {
-    try {
-      const std::string text = std::string{when} + ": " + text_of(what);
-      const std::scoped_lock hold{state_.lock};
-      state_.report_error(text);
-    } catch (...) {  // no memory left for words
-    }
+    const std::scoped_lock hold{state_.lock};
+    state_.report_error(when, what);
   }
 
   grant take(block_type& b, access mode, std::size_t where, std::optional<stream_ref> stream) {
     std::unique_lock hold{state_.lock};
-    const want keep{b};
+    const want keep{state_, b};
     if (!thread_) state_.pump();
     ++state_.counted.lease_count;
     check_compatible(b, mode);
+    if (!state_.rule_of(b).allows(where) && b.size_bytes() > 0) {
+      throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
+                        format_bytes(b.size_bytes()) + ") may not live in " + state_.tiers[where].name() +
+                        ", where leases on a stream are: allow that tier in its placement_rule, or take a lease on_host");
+    }
     if (b.size_bytes() > 0) {
       const bool was_prefetched = b.in(where).prefetched;
       if (b.current(where) || (!reads(mode) && b.in(where).resident())) {
@@ -290,6 +302,7 @@ class core {
   void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
     const std::uint64_t write_failures = state_.write_failure_count();
     patience limit{state_.starving};
+    std::int64_t contended_ns = 0;
     for (bool first = true;; first = false) {
       if (!first) state_.pump();  // a resident lease pays for nothing of this; it can also be what brings the block
       auto& r = b.in(where);
@@ -307,7 +320,7 @@ class core {
         state_.cancel_reads(b, where);
         waited(hold, state_.counted.blocked_room_ns);
       } else if (r.absent()) {
-        auto made = state_.make_room(where, b.size_bytes(), urgency::demand);
+        auto made = room_for(b, where, contended_ns);
         if (made.state == room_state::ready) {
           state_.place(b, where, std::move(*made.place));
         } else if (state_.write_failure_count() != write_failures) {
@@ -323,6 +336,25 @@ class core {
         waited(hold, state_.counted.blocked_fetch_ns);
       }
     }
+  }
+
+  // Makes room for a caller that waits. Where nothing but waiting callers keep it, their blocks go down too after a
+  // while, and after a long one there is an answer.
+  auto room_for(block_type& b, std::size_t where, std::int64_t& contended_ns) {
+    state_.pushes_wanted = contended_ns > contended_ns_max / 10;
+    auto made = [&] {
+      try {
+        return state_.make_room(b, where, urgency::demand);
+      } catch (...) {
+        state_.pushes_wanted = false;
+        throw;
+      }
+    }();
+    state_.pushes_wanted = false;
+    if (made.state == room_state::contended && (contended_ns += pause_ns) > contended_ns_max) {
+      made.state = room_state::impossible;
+    }
+    return made;
   }
 
   // Blocks without the lock until events have passed; the lock is held again afterwards, whatever happens.
@@ -354,20 +386,23 @@ class core {
   }
 
   progress_state work() noexcept {
+    const std::scoped_lock hold{state_.lock};
+    return round("work between calls");
+  }
+
+  // One round on nobody's behalf, under the lock: what goes wrong reaches the report.
+  progress_state round(const char* what) noexcept {
     try {
-      const std::scoped_lock hold{state_.lock};
       if (state_.pump()) return progress_state::moved;
       return state_.queue.empty() && state_.moving->idle() ? progress_state::idle : progress_state::waiting;
-    } catch (const error& e) {
-      state_.report_error(std::string{"the progress thread: "} + e.what());
-      return progress_state::waiting;
-    } catch (const std::exception& e) {
-      state_.report_error(std::string{"the progress thread: "} + e.what());
+    } catch (...) {
+      state_.report_error(what, std::current_exception());
       return progress_state::waiting;
     }
   }
 
   static constexpr std::int64_t pause_ns = 20'000;
+  static constexpr std::int64_t contended_ns_max = 100'000'000;
 
   driver<Device, Eviction> state_;
   bool stepping_ = false;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,19 +21,23 @@
 
 namespace vtier::detail {
 
-/// Keeps a block where it is while somebody waits for it.
+/// Keeps a block where it is while somebody waits for it. When the last one has gone, an error that was kept for them
+/// and that nobody took goes to the report.
 ///
 /// Threads made and destroyed under the lock
-template <class Block>
+template <class State>
 class want {
  public:
-  explicit want(Block& b) noexcept : wanted_{&b} { ++wanted_->wanted; }
+  want(State& state, typename State::block_type& b) noexcept : state_{&state}, wanted_{&b} { ++wanted_->wanted; }
   want(const want&) = delete;
   want& operator=(const want&) = delete;
-  ~want() { --wanted_->wanted; }
+  ~want() {
+    if (--wanted_->wanted == 0) state_->untold(*wanted_);
+  }
 
  private:
-  Block* wanted_;
+  State* state_;
+  typename State::block_type* wanted_;
 };
 
 /// A caller that waits for room; once it has waited long, work ahead of need stops until it has got an answer. Without
@@ -95,8 +100,8 @@ class driver : public ledger<Device, Eviction> {
     if (b == nullptr || b->dying) return movement_result::finished;
     try {
       return wish.way == movement::direction::fetch ? fetch(*b, wish.tier) : evict(*b, wish.tier);
-    } catch (const error& e) {
-      this->report_error(std::string{"a prefetch or an eviction: "} + e.what());
+    } catch (...) {
+      this->report_error("a prefetch or an eviction", std::current_exception());
       return movement_result::finished;
     }
   }
@@ -116,9 +121,9 @@ class driver : public ledger<Device, Eviction> {
         ++this->counted.prefetch_dropped_count;
         return movement_result::finished;
       }
-      const want keep{b};
-      auto made = this->make_room(where, b.size_bytes(), urgency::prefetch);
-      if (made.state == room_state::pending) return movement_result::pending;
+      const want keep{*this, b};
+      auto made = this->make_room(b, where, urgency::prefetch);
+      if (made.state == room_state::pending || made.state == room_state::contended) return movement_result::pending;
       if (made.state == room_state::impossible) {
         ++this->counted.prefetch_dropped_count;
         return movement_result::finished;
@@ -136,8 +141,9 @@ class driver : public ledger<Device, Eviction> {
   movement_result evict(block_type& b, std::size_t where) {
     if (b.in(where).leases > 0 || b.wanted > 0 || !b.in(where).resident()) return movement_result::finished;
     if (b.sole(where) && writing_fails()) return movement_result::finished;  // a hint is not worth another error
-    return this->push_out(b, where, urgency::write_back) == room_state::pending ? movement_result::pending
-                                                                                : movement_result::finished;
+    const room_state left = this->push_out(b, where, urgency::write_back);
+    return left == room_state::pending || left == room_state::contended ? movement_result::pending
+                                                                         : movement_result::finished;
   }
 
   [[nodiscard]] std::size_t unused_bytes(std::size_t where) const {

@@ -25,8 +25,9 @@
 
 namespace vtier::detail {
 
-/// How an attempt to make room stands.
-enum class room_state { ready, pending, impossible };
+/// How an attempt to make room stands: there it is; writes to files are making it; other callers that wait keep what
+/// would have to leave; leases keep it.
+enum class room_state { ready, pending, contended, impossible };
 
 /// State that can move and evict.
 ///
@@ -43,19 +44,32 @@ class evictor : public mover<Device> {
     std::optional<taken_range<event>> place;  // where ready
   };
 
-  /// Takes a place in a tier, evicting what the policy names.
+  /// Takes a place in a tier for a block, evicting what the policy names. A block that can go nowhere else from there
+  /// gets the highest place that can be had, so that those which stay leave one piece to those which come and go.
   ///
-  /// Gives   ready with a place; pending while writes to files make room, ask again; impossible while leases hold so
-  ///         much that nothing would help
+  /// Gives   ready with a place; pending while writes to files make room, ask again; contended while callers that wait
+  ///         keep it, ask again, but not for ever; impossible while leases hold so much that nothing would help
   /// Errors  device_error
-  room make_room(std::size_t where, std::size_t size_bytes, urgency priority) {
+  room make_room(const block_type& wanting, std::size_t where, urgency priority) {
+    const std::size_t size_bytes = wanting.size_bytes();
     if (size_bytes > this->tiers[where].budget_bytes()) return {};
-    if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
+    const bool stays = tiers_below(where, size_bytes, rule_of(wanting), this->capacities()).empty();
+    const range_end end = stays && !this->tiers[where].memory.properties().lazy ? range_end::highest : range_end::lowest;
+    if (end == range_end::lowest) {
+      if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
+    }
+    const clearing guard{clearing_, where};
+    const std::size_t rounded = align_up(size_bytes, this->tiers[where].map.granule_bytes());
     std::vector<std::uint64_t> stuck;  // victims for which no tier below has room at present
+    bool contended = false;
     for (;;) {
       const auto map = stretches(where, stuck);
-      const auto window = policy_.choose(map, align_up(size_bytes, this->tiers[where].map.granule_bytes()));
-      if (!window) return {in_motion(where) ? room_state::pending : room_state::impossible, std::nullopt};
+      const auto window = end == range_end::highest ? highest_window(map, rounded) : policy_.choose(map, rounded);
+      if (!window) {
+        if (in_motion(where)) return {room_state::pending, std::nullopt};
+        contended = contended || wanted_by_others(wanting, where);
+        return {contended ? room_state::contended : room_state::impossible, std::nullopt};
+      }
       bool waits = false;
       bool blocked = false;
       for (std::size_t i = window->first; i < window->last && !blocked; ++i) {
@@ -64,6 +78,7 @@ class evictor : public mover<Device> {
         switch (push_out(victim, where, priority)) {
           case room_state::ready: break;
           case room_state::pending: waits = true; break;
+          case room_state::contended: contended = true; [[fallthrough]];
           case room_state::impossible:
             stuck.push_back(victim.id());
             blocked = true;
@@ -71,16 +86,16 @@ class evictor : public mover<Device> {
         }
       }
       if (blocked) continue;  // another window, without this victim
-      if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
+      if (auto taken = this->take_place(where, size_bytes, end)) return {room_state::ready, std::move(taken)};
       if (waits) return {room_state::pending, std::nullopt};
     }
   }
 
-  /// Moves a block out of a tier: drops the replica where the newest bytes are elsewhere too, else moves them down
+  /// Moves a block out of a tier: drops the replica where the newest bytes are elsewhere too, else moves them away
   /// first.
   ///
-  /// Gives   ready once the block has left; pending while a write to files is under way; impossible while no tier below
-  ///         has room, or a lease or a transfer holds the replica
+  /// Gives   ready once the block has left; pending while a write to files is under way; contended and impossible while
+  ///         no tier below has room, or a lease or a transfer holds the replica
   room_state push_out(block_type& b, std::size_t where, urgency priority) {
     auto& r = b.in(where);
     if (r.absent()) return room_state::ready;
@@ -92,11 +107,11 @@ class evictor : public mover<Device> {
       return room_state::pending;
     }
     if (b.sole(where)) {
-      const room_state moved_down = move_down(b, where, priority);
+      const room_state went = move_away(b, where, priority);
       // What was written down for the sake of its place leaves at once when that is done: until then the copy below is
       // free for the taking by others that need room there, and two of them could take turns for ever.
-      if (moved_down == room_state::pending && r.transfers_out > 0) r.leaving = true;
-      if (moved_down != room_state::ready) return moved_down;
+      if (went == room_state::pending && r.transfers_out > 0) r.leaving = true;
+      if (went != room_state::ready) return went;
     } else {
       ++this->counted.clean_drop_count;
     }
@@ -104,32 +119,46 @@ class evictor : public mover<Device> {
     return room_state::ready;
   }
 
-  /// Copies the newest bytes from a tier to one below it.
+  /// Copies the newest bytes from a tier to one below it, or where none has room to a free place above.
   ///
   /// Gives   ready where they are there already or come in stream order; pending while they are written to files or
-  ///         room is made for them; impossible where no tier below has room
-  room_state move_down(block_type& b, std::size_t where, urgency priority) {
+  ///         room is made for them; contended or impossible where no tier below has room
+  room_state move_away(block_type& b, std::size_t where, urgency priority) {
+    bool contended = false;
     for (const std::size_t below : tiers_below(where, b.size_bytes(), rule_of(b), this->capacities())) {
       if (b.in(below).filling()) return room_state::pending;
       if (b.in(below).absent()) {
         ++b.wanted;  // making room below must not push this very block around
         room made;
         try {
-          made = make_room(below, b.size_bytes(), priority);
+          made = make_room(b, below, priority);
         } catch (...) {
           --b.wanted;
           throw;
         }
         --b.wanted;
         if (made.state == room_state::pending) return room_state::pending;
-        if (made.state == room_state::impossible) continue;
+        contended = contended || made.state == room_state::contended;
+        if (made.state != room_state::ready) continue;
         this->place(b, below, std::move(*made.place));
       } else if (!b.in(below).idle()) {
         continue;
       }
       return this->start_move(b, where, below, priority) ? room_state::ready : room_state::pending;
     }
-    return room_state::impossible;
+    // Nothing below has room: up again, but only into room that nobody has and that is not being made for somebody.
+    for (std::size_t above = where; above-- > 0;) {
+      if (!rule_of(b).allows(above) || (clearing_ >> above & 1U) != 0) continue;
+      if (b.in(above).absent()) {
+        auto taken = this->take_place(above, b.size_bytes());
+        if (!taken) continue;
+        this->place(b, above, std::move(*taken));
+      } else if (!b.in(above).idle()) {
+        continue;
+      }
+      return this->start_move(b, where, above, priority) ? room_state::ready : room_state::pending;
+    }
+    return contended ? room_state::contended : room_state::impossible;
   }
 
   /// The rule of a block: its own, or that of its role.
@@ -216,8 +245,49 @@ class evictor : public mover<Device> {
   }
 
   std::map<std::uint64_t, placement_rule> own_rules;
+  bool pushes_wanted = false;  // whether blocks that callers wait for may be moved down for another caller
 
  private:
+  // Notes that room is being made in a tier.
+  class clearing {
+   public:
+    clearing(std::uint32_t& tiers, std::size_t where) noexcept : tiers_{&tiers}, before_{tiers} {
+      tiers |= std::uint32_t{1} << where;
+    }
+    clearing(const clearing&) = delete;
+    clearing& operator=(const clearing&) = delete;
+    ~clearing() { *tiers_ = before_; }
+
+   private:
+    std::uint32_t* tiers_;
+    std::uint32_t before_;
+  };
+
+  // The window at the highest addresses, whatever it costs: for the once that a block comes to stay.
+  [[nodiscard]] static std::optional<victim_window> highest_window(const std::vector<stretch>& tier,
+                                                                   std::size_t size_bytes) {
+    std::size_t last = tier.size();
+    std::size_t bytes = 0;
+    for (std::size_t i = tier.size(); i-- > 0;) {
+      if (tier[i].state == occupancy::held) {
+        last = i;
+        bytes = 0;
+        continue;
+      }
+      bytes += tier[i].size_bytes;
+      if (bytes >= size_bytes) return victim_window{i, last};
+    }
+    return std::nullopt;
+  }
+
+  // Whether a block in a tier stays for a caller that waits, and for nothing that lasts.
+  [[nodiscard]] bool wanted_by_others(const block_type& wanting, std::size_t where) const {
+    const auto& placed = this->blocks.in(where);
+    return std::any_of(placed.begin(), placed.end(), [&](const auto& entry) {
+      return entry.second != &wanting && entry.second->wanted > 0 && entry.second->in(where).leases == 0;
+    });
+  }
+
   [[nodiscard]] std::vector<stretch> stretches(std::size_t where, const std::vector<std::uint64_t>& stuck) const {
     const auto& t = this->tiers[where];
     std::vector<stretch> result;
@@ -247,12 +317,13 @@ class evictor : public mover<Device> {
     return result;
   }
 
-  [[nodiscard]] static occupancy occupancy_of(const block_type& b, std::size_t where) noexcept {
+  [[nodiscard]] occupancy occupancy_of(const block_type& b, std::size_t where) const noexcept {
     const auto& r = b.in(where);
+    const bool wanted = b.wanted > 0 && !pushes_wanted;
     if (r.leases > 0 || r.filling()) return occupancy::held;
-    if (b.wanted > 0 && b.current(where)) return occupancy::held;
-    if (r.transfers_out > 0) return b.wanted > 0 ? occupancy::held : occupancy::leaving;
-    if (!b.current(where)) return b.wanted > 0 ? occupancy::held : occupancy::stale;
+    if (wanted) return occupancy::held;
+    if (r.transfers_out > 0) return occupancy::leaving;
+    if (!b.current(where)) return occupancy::stale;
     const auto other = b.newest(where);
     if (!other) return occupancy::dirty;
     return *other < where ? occupancy::duplicate : occupancy::clean;
@@ -268,6 +339,7 @@ class evictor : public mover<Device> {
   }
 
   Eviction policy_{};
+  std::uint32_t clearing_ = 0;  // tiers in which room is being made, as bits
 };
 
 }  // namespace vtier::detail

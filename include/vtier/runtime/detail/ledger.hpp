@@ -84,9 +84,10 @@ class ledger : public evictor<Device, Eviction> {
     const auto promised = checked_add(this->promised_bytes, need);
     if (size_bytes > largest_capacity || !promised) throw refused(size_bytes, allowed, capacities);
     promised_to_.try_emplace(allowed);  // may fail, so before anything has changed
-    for (const std::uint32_t set : {allowed, all_tiers()}) {
-      if (!fits(set, need, capacities)) throw refused(size_bytes, set, capacities);
+    for (const auto& entry : promised_to_) {
+      if (!fits(entry.first, allowed, need, capacities)) throw refused(size_bytes, entry.first, capacities);
     }
+    if (!fits(all_tiers(), allowed, need, capacities)) throw refused(size_bytes, all_tiers(), capacities);
     if (lazy < this->tiers.size()) {
       const std::size_t below = *promised > upper ? *promised - upper : 0;
       const std::size_t wanted = below + (below > 0 || upper - *promised < largest ? largest : 0);
@@ -100,22 +101,32 @@ class ledger : public evictor<Device, Eviction> {
     this->largest_bytes = largest;
   }
 
-  // Whether the tiers of a set hold all tensors that are bound to them, and what is to come. With several tiers there
+  // Whether the tiers of a set hold all tensors that are bound to them, a new one of `need` bytes for `allowed` tiers
+  // included, beside the largest of the others, which come to the first tier for their leases. With several tiers there
   // must be room to exchange two tensors; a lazy tier sees to that itself.
-  [[nodiscard]] bool fits(std::uint32_t allowed, std::size_t need, const std::vector<std::size_t>& capacities) const {
-    std::size_t bound = need;
-    std::size_t largest = need;
-    for (const auto& [their_tiers, tensors] : promised_to_) {
-      if ((their_tiers & ~allowed) != 0) continue;
-      bound += tensors.bytes;
-      largest = (std::max)(largest, tensors.largest_bytes);
-    }
+  [[nodiscard]] bool fits(std::uint32_t set, std::uint32_t allowed, std::size_t need,
+                          const std::vector<std::size_t>& capacities) const {
+    std::size_t bound = 0;
+    std::size_t largest = 0;
+    std::size_t visitor = 0;
+    const auto count = [&](std::uint32_t their_tiers, std::size_t bytes, std::size_t one_bytes) {
+      if ((their_tiers & ~set) == 0) {
+        bound += bytes;
+        largest = (std::max)(largest, one_bytes);
+      } else if ((their_tiers & set & 1U) != 0) {
+        visitor = (std::max)(visitor, one_bytes);
+      }
+    };
+    for (const auto& [their_tiers, tensors] : promised_to_) count(their_tiers, tensors.bytes, tensors.largest_bytes);
+    count(allowed, need, need);
+    if (bound == 0) return true;
+    largest = (std::max)(largest, visitor);
     std::size_t whole = 0;  // in wholes of the largest tensor
     std::size_t raw = 0;
     bool first = true;
     for (std::size_t i = 0; i < capacities.size(); ++i) {
-      if ((allowed >> i & 1U) == 0) continue;
-      if (std::exchange(first, false) && bound <= capacities[i]) return true;  // nothing ever has to leave
+      if ((set >> i & 1U) == 0) continue;
+      if (std::exchange(first, false) && bound + visitor <= capacities[i]) return true;  // nothing ever has to leave
       if (this->tiers[i].memory.properties().lazy) return checked_add(raw, capacities[i]).value_or(bound) >= bound;
       raw += capacities[i];
       whole += capacities[i] / largest * largest;

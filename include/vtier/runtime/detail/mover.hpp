@@ -19,19 +19,6 @@
 
 namespace vtier::detail {
 
-/// The text of any exception.
-inline std::string text_of(const std::exception_ptr& why) {
-  try {
-    std::rethrow_exception(why);
-  } catch (const error& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an unknown exception";
-  }
-}
-
 /// State that can move.
 ///
 /// Threads every member under `lock`
@@ -121,12 +108,18 @@ class mover : public state<Device> {
   [[nodiscard]] std::exception_ptr write_failure() const noexcept { return write_failure_; }
 
   /// The error of the last failed fetch of a block, once.
-  [[nodiscard]] std::exception_ptr take_fetch_failure(const block_type& b) {
+  [[nodiscard]] std::exception_ptr take_fetch_failure(const block_type& b) noexcept {
     const auto at = fetch_failures_.find(b.id());
     if (at == fetch_failures_.end()) return nullptr;
     auto why = at->second;
     fetch_failures_.erase(at);
     return why;
+  }
+
+  /// Nobody waits for a block any more: an error that was kept for a waiter goes to the report.
+  void untold(const block_type& b) noexcept {
+    if (fetch_failures_.empty()) return;
+    if (auto why = take_fetch_failure(b)) this->report_error("a fetch", why);
   }
 
   /// The errors of failed fetches of a block are nobody's business any more.
@@ -158,7 +151,8 @@ class mover : public state<Device> {
   }
 
   void failed(const flight<Device>& f, const block_type& b, const std::exception_ptr& why) {
-    if (this->tiers[f.to].memory.kind() == memory_kind::file) {
+    const bool writes = this->tiers[f.to].memory.kind() == memory_kind::file;
+    if (writes) {
       ++write_failures_;
       write_failure_ = why;
       this->tiers[f.to].write_back_paused = true;
@@ -166,7 +160,7 @@ class mover : public state<Device> {
       fetch_failures_.insert_or_assign(b.id(), why);  // somebody waits for it and will throw it
       return;
     }
-    this->report_error(text_of(why));
+    this->report_error(writes ? "a write" : "a fetch", why);
   }
 
   std::uint64_t last_flight_ = 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,19 @@
 #include <vtier/transfer/copier.hpp>
 
 namespace vtier::detail {
+
+/// The text of any exception.
+inline std::string text_of(const std::exception_ptr& why) {
+  try {
+    std::rethrow_exception(why);
+  } catch (const error& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
 
 /// One tier: memory, the map of it, and its file engine where it is in files.
 template <device Device>
@@ -123,11 +137,14 @@ class state {
   [[nodiscard]] bool passed(const event& e) const { return on.passed(e); }
 
   /// Takes a place; a lazy tier grows for it. Empty where there is none without an eviction.
-  [[nodiscard]] std::optional<taken_range<event>> take_place(std::size_t where, std::size_t size_bytes) {
+  [[nodiscard]] std::optional<taken_range<event>> take_place(std::size_t where, std::size_t size_bytes,
+                                                             range_end from = range_end::lowest) {
     auto& t = tiers[where];
     const auto has_passed = [this](const event& e) { return on.passed(e); };
-    auto taken = t.map.take(size_bytes, has_passed);
-    if (!taken && t.memory.properties().lazy && grow(where, size_bytes)) taken = t.map.take(size_bytes, has_passed);
+    auto taken = t.map.take(size_bytes, has_passed, from);
+    if (!taken && t.memory.properties().lazy && grow(where, size_bytes)) {
+      taken = t.map.take(size_bytes, has_passed, from);
+    }
     return taken;
   }
 
@@ -158,7 +175,7 @@ class state {
   void prune(std::vector<event>& events) noexcept {
     if (events.size() <= 8) return;
     try {
-      std::erase_if(events, [this](const event& e) { return on.passed(e); });
+      forget_passed(events, [this](const event& e) { return on.passed(e); });
     } catch (...) {  // a device that does not say: they stay
     }
   }
@@ -194,6 +211,13 @@ class state {
       if (errors.size() < notes::count_max) errors.push_back(text);
       if (limits.on_error) limits.on_error(text);
     } catch (...) {  // out of memory while telling of an error: nothing better is left to do
+    }
+  }
+
+  void report_error(const char* during, const std::exception_ptr& what) noexcept {
+    try {
+      report_error(std::string{during} + ": " + text_of(what));
+    } catch (...) {  // no memory for its words
     }
   }
 
