@@ -171,6 +171,7 @@ class program {
       default: mem_.emplace(fast, host, disk, limits); break;
     }
     const auto& first = mem_->count().tiers.front();
+    roomy_host_ = kind != 0 && kind != 3;
     largest_ = (std::min)(first.budget_bytes - first.staging_bytes, host_bytes) - 1024;
     stack_.emplace(*mem_, activation_stack_options{decide_.below(3), decide_.below(3)});
     for (std::size_t i = 0; i < stream_count; ++i) streams_.push_back(gpu_->make_stream());
@@ -217,6 +218,9 @@ class program {
     should->number = ++tensor_count_;
     should->size = size;
     should->on_device = !rule || rule->allows(0);
+    ruled_ = ruled_ || rule;
+    // Where it cannot leave again it stays in the midst of what was leased then.
+    in_the_way_ = in_the_way_ || (rule && !leases_.empty());
     say("make t" + std::to_string(should->number) + " of " + std::to_string(size) + " bytes" + (rule ? ", tiers " + std::to_string(rule->allowed_tiers) : ""));
     try {
       tensors_.push_back(std::make_unique<owned>(owned{
@@ -259,7 +263,7 @@ class program {
         return wrap(of, std::optional{mode == 1 ? is.write(place) : is.read_write(place)}, where, writes, keeps);
       };
       auto got = where == host_stream ? take(on_host) : take(sim::stream_ref{streams_[where]});
-      if (!got) return no_room(of->size, alone && changes == of->changes, "a try_ lease");
+      if (!got) return no_room(promised(where) && alone && changes == of->changes, "a try_ lease");
       if (refused) world_->violation("a lease was granted that should have been refused");
       begun(std::move(*got));
     } catch (const usage_error& e) {
@@ -268,7 +272,7 @@ class program {
         world_->violation(std::string{"a lease was refused without a reason: "} + e.what());
       }
     } catch (const out_of_memory& e) {
-      no_room(of->size, alone && changes == of->changes, e.what());
+      no_room(promised(where) && alone && changes == of->changes, e.what());
     } catch (const error& e) {
       allowed_only_with_faults(e, "a lease");
     }
@@ -283,7 +287,13 @@ class program {
     return open_lease{of, std::move(*got), where, writes, keeps};
   }
 
-  void no_room(std::size_t, bool nobody, const std::string& text) {
+  // Room in the first tier is promised when a tensor is made. In the tier that the host uses it is not, where it is
+  // small or where tensors with rules of their own may fill it.
+  [[nodiscard]] bool promised(std::size_t where) const {
+    return !in_the_way_ && (where != host_stream || (!ruled_ && roomy_host_));
+  }
+
+  void no_room(bool nobody, const std::string& text) {
     if (nobody && leases_.empty() && world_->faults() == 0) {
       world_->violation("no room although nothing is leased and nothing failed: " + text);
     }
@@ -386,7 +396,7 @@ class program {
     } catch (const usage_error& e) {
       if (!leased && changes == of->changes) world_->violation(std::string{"a flush was refused: "} + e.what());
     } catch (const out_of_memory& e) {
-      no_room(of->size, alone && changes == of->changes, e.what());
+      no_room(alone && changes == of->changes, e.what());
     } catch (const error& e) {
       allowed_only_with_faults(e, "flush");
     }
@@ -483,6 +493,7 @@ class program {
           break;
         } catch (const error& e) {
           if (world_->faults() > 0 && attempt < 3) continue;
+          if (in_the_way_ && std::string{e.what()}.find("asked") != std::string::npos) break;
           world_->violation("t" + std::to_string(t->should->number) + " cannot be read at the end: " + e.what());
           break;
         }
@@ -541,6 +552,9 @@ class program {
   std::vector<std::size_t> busy_;  // tensors that a waiting call is about
   std::size_t depth_ = 0;
   std::size_t largest_ = 0;
+  bool ruled_ = false;  // whether some tensor has a rule of its own
+  bool roomy_host_ = false;
+  bool in_the_way_ = false;
   std::size_t tensor_count_ = 0;
   std::size_t operations_ = 0;
 };

@@ -141,6 +141,25 @@ class ranges {
     used_bytes_ -= size_bytes;
   }
 
+  /// Moves a taken range down to where the free run right below it begins; what was free is then above it.
+  ///
+  /// Needs   a range that take() gave; its bytes are the caller's to move
+  /// Gives   the new offset; empty where nothing is free below, or where that waits for an event
+  template <class Passed>
+  std::optional<std::size_t> slide_down(std::size_t offset_bytes, std::size_t size_bytes, Passed&& passed) {
+    prune(passed);
+    auto below = free_.lower_bound(offset_bytes);
+    if (below == free_.begin()) return std::nullopt;
+    --below;
+    const bool touches = below->first + below->second.size_bytes == offset_bytes;
+    if (!touches || !below->second.uses.empty()) return std::nullopt;
+    const std::size_t target = below->first;
+    auto moved = free_.extract(below);
+    moved.key() = target + size_bytes;
+    free_.insert(std::move(moved));
+    return target;
+  }
+
   /// Makes the address range longer.
   ///
   /// Needs   a capacity not below the present one
@@ -170,6 +189,11 @@ class ranges {
     for (const auto& entry : free_) {
       for (const Event& use : entry.second.uses) function(use);
     }
+  }
+
+  /// Whether a free piece still waits for an event.
+  [[nodiscard]] bool waits() const noexcept {
+    return std::any_of(free_.begin(), free_.end(), [](const auto& entry) { return !entry.second.uses.empty(); });
   }
 
   /// The longest free run.

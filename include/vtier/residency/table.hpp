@@ -67,6 +67,18 @@ class table {
     by_address_[tier].erase(at);
   }
 
+  /// Gives a block another place in a tier where it has one.
+  ///
+  /// Needs   a place that no other block has (asserted)
+  void moved(std::size_t tier, block_type& b, std::size_t offset_bytes) noexcept {
+    auto node = by_address_[tier].extract(b.in(tier).offset_bytes);
+    VTIER_ASSERT(!node.empty() && node.mapped() == &b, "a block was moved from a place that it does not have");
+    node.key() = offset_bytes;
+    b.in(tier).offset_bytes = offset_bytes;
+    const bool added = by_address_[tier].insert(std::move(node)).inserted;
+    VTIER_ASSERT(added, "two blocks in one place");
+  }
+
   /// The blocks of a tier in order of address.
   [[nodiscard]] const std::map<std::size_t, block_type*>& in(std::size_t tier) const noexcept {
     return by_address_[tier];

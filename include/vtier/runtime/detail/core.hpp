@@ -100,8 +100,19 @@ class core {
   }
 
   block_type& create(role what, std::size_t size_bytes, std::optional<placement_rule> rule) {
-    const std::scoped_lock hold{state_.lock};
-    return state_.create(what, size_bytes, rule);
+    std::unique_lock hold{state_.lock};
+    block_type& b = state_.create(what, size_bytes, rule);
+    // What can live in one tier only can never make way there: its place is found now or never.
+    if (const auto only = state_.only_tier(b)) {
+      try {
+        const want keep{state_, b};
+        bring(hold, b, access::write, *only);
+      } catch (...) {
+        state_.destroy(b);
+        throw;
+      }
+    }
+    return b;
   }
 
   void destroy(block_type& b) noexcept {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -67,6 +68,11 @@ class evictor : public mover<Device> {
       const auto window = end == range_end::highest ? highest_window(map, rounded) : policy_.choose(map, rounded);
       if (!window) {
         if (in_motion(where)) return {room_state::pending, std::nullopt};
+        if (this->tiers[where].map.free_bytes() >= rounded) {
+          const bool waits = move_together(where);
+          if (auto taken = this->take_place(where, size_bytes, end)) return {room_state::ready, std::move(taken)};
+          if (waits) return {room_state::pending, std::nullopt};
+        }
         contended = contended || wanted_by_others(wanting, where);
         return {contended ? room_state::contended : room_state::impossible, std::nullopt};
       }
@@ -99,7 +105,7 @@ class evictor : public mover<Device> {
   room_state push_out(block_type& b, std::size_t where, urgency priority) {
     auto& r = b.in(where);
     if (r.absent()) return room_state::ready;
-    if (r.filling() || r.leases > 0) return room_state::impossible;
+    if (r.filling() || r.leases > 0 || only_tier(b) == where) return room_state::impossible;
     if (r.transfers_out > 0) {
       for (std::size_t i = where + 1; i < b.tier_count(); ++i) {
         if (b.in(i).filling()) this->hasten_fill(b, i, priority);
@@ -244,6 +250,18 @@ class evictor : public mover<Device> {
     return {t.name(), asked_bytes, free, text};
   }
 
+  /// The one tier that a block may live in, where that is one and holds a fixed number of bytes.
+  [[nodiscard]] std::optional<std::size_t> only_tier(const block_type& b) const {
+    std::optional<std::size_t> found;
+    for (std::size_t i = 0; i < this->tiers.size(); ++i) {
+      if (!rule_of(b).allows(i) || b.size_bytes() > this->tiers[i].budget_bytes()) continue;
+      if (found) return std::nullopt;
+      found = i;
+    }
+    const bool keeps = found && b.size_bytes() > 0 && !this->tiers[*found].memory.properties().lazy;
+    return keeps ? found : std::nullopt;
+  }
+
   std::map<std::uint64_t, placement_rule> own_rules;
   bool pushes_wanted = false;  // whether blocks that callers wait for may be moved down for another caller
 
@@ -278,6 +296,34 @@ class evictor : public mover<Device> {
       if (bytes >= size_bytes) return victim_window{i, last};
     }
     return std::nullopt;
+  }
+
+  // Moves the blocks of a host tier together, so that free pieces become one. The host moves the bytes itself: that
+  // cannot fail half-way, which no copy of a device can promise.
+  //
+  // Gives   whether blocks stayed apart for events that will pass
+  bool move_together(std::size_t where) {
+    auto& t = this->tiers[where];
+    if (t.memory.kind() != memory_kind::host) return false;
+    const auto passed = [this](const event& e) { return this->on.passed(e); };
+    std::vector<block_type*> in_order;
+    for (const auto& entry : this->blocks.in(where)) in_order.push_back(entry.second);
+    bool waits = false;
+    for (block_type* const b : in_order) {
+      auto& r = b->in(where);
+      if (!r.idle()) continue;
+      forget_passed(r.written, passed);
+      forget_passed(r.readers, passed);
+      if (!r.written.empty() || !r.readers.empty()) {
+        waits = true;
+        continue;
+      }
+      const auto target = t.map.slide_down(r.offset_bytes, r.size_bytes, passed);
+      if (!target) continue;
+      std::memmove(t.memory.base() + *target, t.memory.base() + r.offset_bytes, b->size_bytes());
+      this->blocks.moved(where, *b, *target);
+    }
+    return waits || t.map.waits();
   }
 
   // Whether a block in a tier stays for a caller that waits, and for nothing that lasts.
@@ -323,7 +369,7 @@ class evictor : public mover<Device> {
     if (r.leases > 0 || r.filling()) return occupancy::held;
     if (wanted) return occupancy::held;
     if (r.transfers_out > 0) return occupancy::leaving;
-    if (!b.current(where)) return occupancy::stale;
+    if (!b.current(where)) return only_tier(b) == where ? occupancy::held : occupancy::stale;
     const auto other = b.newest(where);
     if (!other) return occupancy::dirty;
     return *other < where ? occupancy::duplicate : occupancy::clean;
