@@ -71,11 +71,16 @@ int main(int argument_count, char** arguments) {
     const std::string name = arguments[i];
     if (i + 1 == argument_count) return usage();
     const char* const value = arguments[++i];
-    if (name == "--seeds") seeds = number(value);
-    else if (name == "--from") from = number(value);
-    else if (name == "--json") json = value;
-    else if (name == "--seed") return replay(number(value));
-    else return usage();
+    if (name == "--seeds")
+      seeds = number(value);
+    else if (name == "--from")
+      from = number(value);
+    else if (name == "--json")
+      json = value;
+    else if (name == "--seed")
+      return replay(number(value));
+    else
+      return usage();
   }
 
   const auto began = std::chrono::steady_clock::now();
@@ -103,10 +108,11 @@ int main(int argument_count, char** arguments) {
     }
   }
   const double rate = static_cast<double>(seeds) / elapsed();
-  std::printf("\nfuzz: %llu seeds from %llu, %llu operations, %llu faults, %llu violations in %llu seeds, %.0f seeds/s\n",
-              static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(from),
-              static_cast<unsigned long long>(operations), static_cast<unsigned long long>(faults),
-              static_cast<unsigned long long>(violations), static_cast<unsigned long long>(bad_seeds), rate);
+  std::printf(
+      "\nfuzz: %llu seeds from %llu, %llu operations, %llu faults, %llu violations in %llu seeds, %.0f seeds/s\n",
+      static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(from),
+      static_cast<unsigned long long>(operations), static_cast<unsigned long long>(faults),
+      static_cast<unsigned long long>(violations), static_cast<unsigned long long>(bad_seeds), rate);
   if (!json.empty()) {
     std::ofstream out{json};
     out << "{\"seeds\": " << seeds << ", \"from\": " << from << ", \"operations\": " << operations

@@ -52,8 +52,8 @@ class decisions {
 struct program_options {
   std::uint64_t seed = 1;  // of the world
   bool logs = false;
-  double fault_share = -1.0;            // below 0: the program decides
-  std::optional<sim::fault> fault{};    // this kind fails at its nth occasion, and nothing else
+  double fault_share = -1.0;          // below 0: the program decides
+  std::optional<sim::fault> fault{};  // this kind fails at its nth occasion, and nothing else
   std::uint64_t fault_nth = 1;
 };
 
@@ -165,12 +165,11 @@ class program {
       case 1: mem_.emplace(fast, disk, limits); break;
       case 2: mem_.emplace(*gpu_, host, disk, limits); break;
       case 3: mem_.emplace(fast, limits); break;
-      case 4:
-        mem_.emplace(fast, host, pinned{*gpu_, {.budget = host_bytes * 2, .name = "far"}}, disk, limits);
-        break;
+      case 4: mem_.emplace(fast, host, pinned{*gpu_, {.budget = host_bytes * 2, .name = "far"}}, disk, limits); break;
       default: mem_.emplace(fast, host, disk, limits); break;
     }
     const auto& first = mem_->count().tiers.front();
+    rules_ = decide_.below(3) == 0;
     roomy_host_ = kind != 0 && kind != 3;
     largest_ = (std::min)(first.budget_bytes - first.staging_bytes, host_bytes) - 1024;
     stack_.emplace(*mem_, activation_stack_options{decide_.below(3), decide_.below(3)});
@@ -213,18 +212,17 @@ class program {
     if (tensors_.size() >= 24 || !mem_) return;
     const std::size_t size = decide_.below(12) == 0 ? 0 : 1 + decide_.below(largest_);
     std::optional<placement_rule> rule;
-    if (decide_.below(8) == 0) rule = placement_rule{static_cast<std::uint32_t>(1 + decide_.below(15))};
+    if (rules_ && decide_.below(6) == 0) rule = placement_rule{static_cast<std::uint32_t>(1 + decide_.below(15))};
     auto should = std::make_shared<model>();
     should->number = ++tensor_count_;
     should->size = size;
     should->on_device = !rule || rule->allows(0);
     ruled_ = ruled_ || rule;
-    // Where it cannot leave again it stays in the midst of what was leased then.
-    in_the_way_ = in_the_way_ || (rule && !leases_.empty());
-    say("make t" + std::to_string(should->number) + " of " + std::to_string(size) + " bytes" + (rule ? ", tiers " + std::to_string(rule->allowed_tiers) : ""));
+    say("make t" + std::to_string(should->number) + " of " + std::to_string(size) + " bytes" +
+        (rule ? ", tiers " + std::to_string(rule->allowed_tiers) : ""));
     try {
-      tensors_.push_back(std::make_unique<owned>(owned{
-          should, mem_->make_tensor<std::uint8_t>({size}, all_roles[decide_.below(role_count)], rule)}));
+      tensors_.push_back(std::make_unique<owned>(
+          owned{should, mem_->make_tensor<std::uint8_t>({size}, all_roles[decide_.below(role_count)], rule)}));
     } catch (const out_of_memory&) {  // the tiers are full: an answer like another
       world_->log("no room for it");
     } catch (const error& e) {
@@ -287,11 +285,9 @@ class program {
     return open_lease{of, std::move(*got), where, writes, keeps};
   }
 
-  // Room in the first tier is promised when a tensor is made. In the tier that the host uses it is not, where it is
-  // small or where tensors with rules of their own may fill it.
-  [[nodiscard]] bool promised(std::size_t where) const {
-    return !in_the_way_ && (where != host_stream || (!ruled_ && roomy_host_));
-  }
+  // Room in the first tier is promised when a tensor is made, as long as none has a rule of its own: close to the brim
+  // those can be in each other's way. In the tier that the host uses it is promised where files are below.
+  [[nodiscard]] bool promised(std::size_t where) const { return !ruled_ && (where != host_stream || roomy_host_); }
 
   void no_room(bool nobody, const std::string& text) {
     if (nobody && leases_.empty() && world_->faults() == 0) {
@@ -396,7 +392,7 @@ class program {
     } catch (const usage_error& e) {
       if (!leased && changes == of->changes) world_->violation(std::string{"a flush was refused: "} + e.what());
     } catch (const out_of_memory& e) {
-      no_room(alone && changes == of->changes, e.what());
+      no_room(promised(host_stream) && alone && changes == of->changes, e.what());
     } catch (const error& e) {
       allowed_only_with_faults(e, "flush");
     }
@@ -445,7 +441,8 @@ class program {
 
   void new_stream() {
     const std::size_t at = decide_.below(stream_count);
-    if (depth_ > 0 || std::any_of(leases_.begin(), leases_.end(), [&](const auto& l) { return l.stream == at; })) return;
+    if (depth_ > 0 || std::any_of(leases_.begin(), leases_.end(), [&](const auto& l) { return l.stream == at; }))
+      return;
     say("stream " + std::to_string(at) + " ends, another begins");
     try {
       streams_[at] = gpu_->make_stream();
@@ -468,7 +465,8 @@ class program {
   // Without further faults every tensor gives back what it should hold.
   void wind_up() {
     world_->fault_share(0.0);
-    for (std::size_t i = 0; i < sim::fault_count; ++i) world_->fail_at(static_cast<sim::fault>(i), ~std::uint64_t{0} >> 1U);
+    for (std::size_t i = 0; i < sim::fault_count; ++i)
+      world_->fail_at(static_cast<sim::fault>(i), ~std::uint64_t{0} >> 1U);
     while (!leases_.empty()) end_lease();
     say("read everything at the end");
     step_.reset();
@@ -493,7 +491,7 @@ class program {
           break;
         } catch (const error& e) {
           if (world_->faults() > 0 && attempt < 3) continue;
-          if (in_the_way_ && std::string{e.what()}.find("asked") != std::string::npos) break;
+          if (ruled_ && std::string{e.what()}.find("asked") != std::string::npos) break;
           world_->violation("t" + std::to_string(t->should->number) + " cannot be read at the end: " + e.what());
           break;
         }
@@ -552,9 +550,9 @@ class program {
   std::vector<std::size_t> busy_;  // tensors that a waiting call is about
   std::size_t depth_ = 0;
   std::size_t largest_ = 0;
+  bool rules_ = false;  // whether tensors may have rules of their own
   bool ruled_ = false;  // whether some tensor has a rule of its own
   bool roomy_host_ = false;
-  bool in_the_way_ = false;
   std::size_t tensor_count_ = 0;
   std::size_t operations_ = 0;
 };

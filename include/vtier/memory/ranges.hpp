@@ -192,7 +192,9 @@ class ranges {
   }
 
   /// Whether a free piece still waits for an event.
-  [[nodiscard]] bool waits() const noexcept {
+  template <class Passed>
+  [[nodiscard]] bool waits(Passed&& passed) {
+    prune(passed);
     return std::any_of(free_.begin(), free_.end(), [](const auto& entry) { return !entry.second.uses.empty(); });
   }
 

@@ -74,7 +74,8 @@ class tensor {
   /// Errors  as read(); usage_error while any lease on the tensor is in force
   [[nodiscard]] write_lease read_write(stream_ref stream) { return lease_of<T>(access::read_write, stream); }
 
-  /// Takes a lease for host code, in the fastest tier that the host can touch and the tensor may live in.
+  /// Takes a lease for host code, in the fastest tier that the host can touch and the tensor may live in,
+  /// or in a slower one in host memory that has its bytes already.
   ///
   /// Gives   an address that is good until the lease ends
   /// Errors  as read(stream); usage_error where no such tier is in host memory or files

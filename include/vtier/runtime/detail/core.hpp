@@ -23,7 +23,7 @@
 #include <vtier/core/error.hpp>
 #include <vtier/residency/access.hpp>
 #include <vtier/residency/role.hpp>
-#include <vtier/runtime/detail/driver.hpp>
+#include <vtier/runtime/detail/waiter.hpp>
 #include <vtier/runtime/detail/inspect.hpp>
 #include <vtier/runtime/prefetch_queue.hpp>
 #include <vtier/runtime/progress.hpp>
@@ -106,7 +106,7 @@ class core {
     if (const auto only = state_.only_tier(b)) {
       try {
         const want keep{state_, b};
-        bring(hold, b, access::write, *only);
+        state_.bring(hold, b, access::write, *only);
       } catch (...) {
         state_.destroy(b);
         throw;
@@ -135,39 +135,9 @@ class core {
     }
   }
 
-  /// Blocks until the newest bytes of a block are in the slowest tier that its rule allows.
   void flush(block_type& b) {
     std::unique_lock hold{state_.lock};
-    const want keep{state_, b};
-    std::int64_t contended_ns = 0;
-    for (;;) {
-      state_.pump();
-      if (b.version() == 0 || b.size_bytes() == 0) return;
-      if (auto why = state_.take_fetch_failure(b)) std::rethrow_exception(why);
-      const auto from = b.newest();
-      if (from) {
-        const auto below = tiers_below(*from, b.size_bytes(), state_.rule_of(b), state_.capacities());
-        const std::size_t to = below.empty() ? *from : below.back();
-        if (b.current(to)) return settle(hold, b.in(to).written);
-        if (b.in(*from).leases > 0) throw usage_error("a tensor was flushed while a lease on it is in force");
-        const std::uint64_t failures = state_.write_failure_count();
-        if (b.in(to).absent()) {
-          auto made = room_for(b, to, contended_ns);
-          if (made.state == room_state::impossible) throw state_.no_room(to, b.size_bytes());
-          if (made.state == room_state::ready) state_.place(b, to, std::move(*made.place));
-        }
-        if (b.in(to).idle()) {
-          state_.start_move(b, *from, to, urgency::demand);
-          while (b.in(to).filling()) {
-            pause(hold);
-            state_.pump();
-          }
-        }
-        if (state_.write_failure_count() != failures && !b.current(to)) std::rethrow_exception(state_.write_failure());
-        if (b.current(to)) continue;
-      }
-      pause(hold);
-    }
+    state_.flush(hold, b);
   }
 
   bool poll() noexcept { return work() == progress_state::moved; }
@@ -206,19 +176,25 @@ class core {
   }
 
  private:
-  // The fastest tier in host memory, else in files, that the block may live in and that could hold it.
+  // The fastest tier in host memory, else in files, that the block may live in and that could hold it; before it one
+  // in host memory that has the bytes.
   [[nodiscard]] std::size_t host_tier(const block_type& b) {
     if (b.size_bytes() == 0) return 0;
     const std::scoped_lock hold{state_.lock};
     const auto capacities = state_.capacities();
     const placement_rule& rule = state_.rule_of(b);
+    std::optional<std::size_t> found;
     std::optional<std::size_t> too_small;
     for (const memory_kind kind : {memory_kind::host, memory_kind::file}) {
       for (std::size_t i = 0; i < state_.tiers.size(); ++i) {
         if (state_.tiers[i].memory.kind() != kind || !rule.allows(i)) continue;
-        if (b.size_bytes() <= capacities[i]) return i;
-        if (!too_small) too_small = i;
+        if (b.size_bytes() > capacities[i]) {
+          if (!too_small) too_small = i;
+        } else if (!found || (kind == memory_kind::host && b.current(i) && !b.current(*found))) {
+          found = i;  // where the bytes are already, nothing has to move
+        }
       }
+      if (found) return *found;
     }
     if (too_small) throw state_.no_room(*too_small, b.size_bytes());
     throw usage_error(
@@ -253,11 +229,12 @@ class core {
     const want keep{state_, b};
     if (!thread_) state_.pump();
     ++state_.counted.lease_count;
-    check_compatible(b, mode);
+    state_.check_compatible(b, mode);
     if (!state_.rule_of(b).allows(where) && b.size_bytes() > 0) {
-      throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
-                        format_bytes(b.size_bytes()) + ") may not live in " + state_.tiers[where].name() +
-                        ", where leases on a stream are: allow that tier in its placement_rule, or take a lease on_host");
+      throw usage_error(
+          "tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
+          format_bytes(b.size_bytes()) + ") may not live in " + state_.tiers[where].name() +
+          ", where leases on a stream are: allow that tier in its placement_rule, or take a lease on_host");
     }
     if (b.size_bytes() > 0) {
       const bool was_prefetched = b.in(where).prefetched;
@@ -266,14 +243,14 @@ class core {
         if (was_prefetched) ++state_.counted.prefetch_hit_count;
       }
       if (!state_.queue.empty()) state_.queue.forget(b.id());  // what was wished is overtaken by what is done
-      bring(hold, b, mode, where);
+      state_.bring(hold, b, mode, where);
       // A lease of the host begins when all earlier uses of the place have passed; meanwhile things may change again.
       while (!stream) {
         std::vector<event> before = writes(mode) ? b.in(where).uses() : b.in(where).written;
         std::erase_if(before, [this](const event& e) { return state_.passed(e); });
         if (before.empty()) break;
-        settle(hold, std::move(before));
-        bring(hold, b, mode, where);
+        state_.settle(hold, std::move(before));
+        state_.bring(hold, b, mode, where);
       }
     }
     auto& r = b.in(where);
@@ -296,106 +273,6 @@ class core {
     return {&b, where, mode, pointer, stream};
   }
 
-  void check_compatible(const block_type& b, access mode) const {
-    if (!b.compatible(mode)) {
-      throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
-                        format_bytes(b.size_bytes()) +
-                        ") is leased already: a lease that writes stands alone, end the other lease first");
-    }
-    if (reads(mode) && b.version() == 0 && b.size_bytes() > 0) {
-      throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
-                        format_bytes(b.size_bytes()) + ") was never written: take a write lease first");
-    }
-  }
-
-  // Brings a block into a tier, ready for a lease but for events. On return the lock is held without a gap since the
-  // block was seen ready.
-  void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
-    const std::uint64_t write_failures = state_.write_failure_count();
-    patience limit{state_.starving};
-    std::int64_t contended_ns = 0;
-    for (bool first = true;; first = false) {
-      if (!first) state_.pump();  // a resident lease pays for nothing of this; it can also be what brings the block
-      auto& r = b.in(where);
-      const bool content = b.current(where) || !reads(mode);
-      check_compatible(b, mode);
-      if (r.resident() && content && (!writes(mode) || r.transfers_out == 0)) {
-        state_.forget_failures(b);
-        return;
-      }
-      if (auto why = state_.take_fetch_failure(b)) std::rethrow_exception(why);
-      if (r.filling()) {
-        state_.hasten_fill(b, where, urgency::demand);
-        waited(hold, state_.counted.blocked_fetch_ns);
-      } else if (r.resident() && content) {  // it is being written down from here: let that end
-        state_.cancel_reads(b, where);
-        waited(hold, state_.counted.blocked_room_ns);
-      } else if (r.absent()) {
-        auto made = room_for(b, where, contended_ns);
-        if (made.state == room_state::ready) {
-          state_.place(b, where, std::move(*made.place));
-        } else if (state_.write_failure_count() != write_failures) {
-          std::rethrow_exception(state_.write_failure());
-        } else if (made.state == room_state::impossible) {
-          throw state_.no_room(where, b.size_bytes());
-        } else {
-          limit.waited(waited(hold, state_.counted.blocked_room_ns));
-        }
-      } else if (const auto from = b.newest(); from && r.idle()) {
-        state_.start_move(b, *from, where, urgency::demand);
-      } else {  // the newest bytes are on their way to another tier
-        waited(hold, state_.counted.blocked_fetch_ns);
-      }
-    }
-  }
-
-  // Makes room for a caller that waits. Where nothing but waiting callers keep it, their blocks go down too after a
-  // while, and after a long one there is an answer.
-  auto room_for(block_type& b, std::size_t where, std::int64_t& contended_ns) {
-    state_.pushes_wanted = contended_ns > contended_ns_max / 10;
-    auto made = [&] {
-      try {
-        return state_.make_room(b, where, urgency::demand);
-      } catch (...) {
-        state_.pushes_wanted = false;
-        throw;
-      }
-    }();
-    state_.pushes_wanted = false;
-    if (made.state == room_state::contended && (contended_ns += pause_ns) > contended_ns_max) {
-      made.state = room_state::impossible;
-    }
-    return made;
-  }
-
-  // Blocks without the lock until events have passed; the lock is held again afterwards, whatever happens.
-  void settle(std::unique_lock<std::mutex>& hold, std::vector<event> events) {
-    hold.unlock();
-    try {
-      for (const event& e : events) state_.on.synchronize(e);
-    } catch (...) {
-      hold.lock();
-      throw;
-    }
-    hold.lock();
-  }
-
-  // Sleeps without the lock until something may have changed; counts the time.
-  std::int64_t waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter) {
-    const std::int64_t began = state_.on.now_ns();
-    pause(hold);
-    const std::int64_t took = state_.on.now_ns() - began;
-    counter += took;
-    state_.counted.blocked_ns += took;
-    return took;
-  }
-
-  void pause(std::unique_lock<std::mutex>& hold) {
-    hold.unlock();
-    state_.on.pause(pause_ns);
-    hold.lock();
-  }
-
   progress_state work() noexcept {
     const std::scoped_lock hold{state_.lock};
     return round("work between calls");
@@ -412,10 +289,7 @@ class core {
     }
   }
 
-  static constexpr std::int64_t pause_ns = 20'000;
-  static constexpr std::int64_t contended_ns_max = 100'000'000;
-
-  driver<Device, Eviction> state_;
+  waiter<Device, Eviction> state_;
   bool stepping_ = false;
   std::int64_t step_began_ns_ = 0;
   std::unique_ptr<progress> thread_;

@@ -108,7 +108,9 @@ class driver : public ledger<Device, Eviction> {
 
   movement_result fetch(block_type& b, std::size_t where) {
     auto& r = b.in(where);
-    if (b.version() == 0 || r.filling() || b.leases() > 0) return movement_result::finished;
+    if (b.version() == 0 || r.filling() || b.leases() > 0 || !this->rule_of(b).allows(where)) {
+      return movement_result::finished;
+    }
     const auto from = b.newest();
     if (!from) return movement_result::pending;  // on its way to some tier
     if (*from <= where) return movement_result::finished;
@@ -143,7 +145,7 @@ class driver : public ledger<Device, Eviction> {
     if (b.sole(where) && writing_fails()) return movement_result::finished;  // a hint is not worth another error
     const room_state left = this->push_out(b, where, urgency::write_back);
     return left == room_state::pending || left == room_state::contended ? movement_result::pending
-                                                                         : movement_result::finished;
+                                                                        : movement_result::finished;
   }
 
   [[nodiscard]] std::size_t unused_bytes(std::size_t where) const {

@@ -10,8 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +20,7 @@
 #include <vtier/core/error.hpp>
 #include <vtier/policy/eviction.hpp>
 #include <vtier/policy/placement.hpp>
-#include <vtier/runtime/detail/mover.hpp>
+#include <vtier/runtime/detail/packer.hpp>
 
 namespace vtier::detail {
 
@@ -34,11 +32,13 @@ enum class room_state { ready, pending, contended, impossible };
 ///
 /// Threads every member under `lock`
 template <device Device, eviction_policy Eviction>
-class evictor : public mover<Device> {
+class evictor : public packer<Device> {
  public:
-  using typename mover<Device>::event;
-  using typename mover<Device>::block_type;
-  using mover<Device>::mover;
+  using typename packer<Device>::event;
+  using typename packer<Device>::block_type;
+  using packer<Device>::packer;
+  using packer<Device>::rule_of;
+  using packer<Device>::only_tier;
 
   struct room {
     room_state state = room_state::impossible;
@@ -55,7 +55,8 @@ class evictor : public mover<Device> {
     const std::size_t size_bytes = wanting.size_bytes();
     if (size_bytes > this->tiers[where].budget_bytes()) return {};
     const bool stays = tiers_below(where, size_bytes, rule_of(wanting), this->capacities()).empty();
-    const range_end end = stays && !this->tiers[where].memory.properties().lazy ? range_end::highest : range_end::lowest;
+    const range_end end =
+        stays && !this->tiers[where].memory.properties().lazy ? range_end::highest : range_end::lowest;
     if (end == range_end::lowest) {
       if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
     }
@@ -63,15 +64,15 @@ class evictor : public mover<Device> {
     const std::size_t rounded = align_up(size_bytes, this->tiers[where].map.granule_bytes());
     std::vector<std::uint64_t> stuck;  // victims for which no tier below has room at present
     bool contended = false;
+    bool packed = false;
     for (;;) {
       const auto map = stretches(where, stuck);
       const auto window = end == range_end::highest ? highest_window(map, rounded) : policy_.choose(map, rounded);
       if (!window) {
         if (in_motion(where)) return {room_state::pending, std::nullopt};
-        if (this->tiers[where].map.free_bytes() >= rounded) {
-          const bool waits = move_together(where);
-          if (auto taken = this->take_place(where, size_bytes, end)) return {room_state::ready, std::move(taken)};
-          if (waits) return {room_state::pending, std::nullopt};
+        if (!std::exchange(packed, true) && movable_bytes(map) >= rounded) {
+          if (pack(where, rounded, priority)) return {room_state::pending, std::nullopt};
+          continue;
         }
         contended = contended || wanted_by_others(wanting, where);
         return {contended ? room_state::contended : room_state::impossible, std::nullopt};
@@ -167,12 +168,6 @@ class evictor : public mover<Device> {
     return contended ? room_state::contended : room_state::impossible;
   }
 
-  /// The rule of a block: its own, or that of its role.
-  [[nodiscard]] const placement_rule& rule_of(const block_type& b) const {
-    const auto at = own_rules.find(b.id());
-    return at == own_rules.end() ? this->limits.place.of(b.what()) : at->second;
-  }
-
   /// Writes least recently used dirty blocks of host tiers to files, so that evictions find clean victims.
   ///
   /// Gives   whether a write was started
@@ -250,19 +245,6 @@ class evictor : public mover<Device> {
     return {t.name(), asked_bytes, free, text};
   }
 
-  /// The one tier that a block may live in, where that is one and holds a fixed number of bytes.
-  [[nodiscard]] std::optional<std::size_t> only_tier(const block_type& b) const {
-    std::optional<std::size_t> found;
-    for (std::size_t i = 0; i < this->tiers.size(); ++i) {
-      if (!rule_of(b).allows(i) || b.size_bytes() > this->tiers[i].budget_bytes()) continue;
-      if (found) return std::nullopt;
-      found = i;
-    }
-    const bool keeps = found && b.size_bytes() > 0 && !this->tiers[*found].memory.properties().lazy;
-    return keeps ? found : std::nullopt;
-  }
-
-  std::map<std::uint64_t, placement_rule> own_rules;
   bool pushes_wanted = false;  // whether blocks that callers wait for may be moved down for another caller
 
  private:
@@ -298,32 +280,48 @@ class evictor : public mover<Device> {
     return std::nullopt;
   }
 
-  // Moves the blocks of a host tier together, so that free pieces become one. The host moves the bytes itself: that
-  // cannot fail half-way, which no copy of a device can promise.
-  //
-  // Gives   whether blocks stayed apart for events that will pass
-  bool move_together(std::size_t where) {
-    auto& t = this->tiers[where];
-    if (t.memory.kind() != memory_kind::host) return false;
-    const auto passed = [this](const event& e) { return this->on.passed(e); };
-    std::vector<block_type*> in_order;
-    for (const auto& entry : this->blocks.in(where)) in_order.push_back(entry.second);
+  [[nodiscard]] static std::size_t movable_bytes(const std::vector<stretch>& tier) noexcept {
+    std::size_t sum = 0;
+    for (const stretch& s : tier) sum += s.state == occupancy::held ? 0 : s.size_bytes;
+    return sum;
+  }
+
+  // Moves what stays in a tier out of the midst of what comes and goes; says whether events or writes must pass first.
+  bool pack(std::size_t where, std::size_t size_bytes, urgency priority) {
     bool waits = false;
-    for (block_type* const b : in_order) {
-      auto& r = b->in(where);
-      if (!r.idle()) continue;
-      forget_passed(r.written, passed);
-      forget_passed(r.readers, passed);
-      if (!r.written.empty() || !r.readers.empty()) {
-        waits = true;
-        continue;
+    if (this->tiers[where].memory.kind() == memory_kind::file) return false;  // a tier in files grows instead
+    if (this->tiers[where].memory.kind() == memory_kind::host) {
+      // No window is wide enough: so much is freed anywhere, and the rest moves together.
+      auto map = stretches(where, {});
+      std::sort(map.begin(), map.end(), [](const stretch& a, const stretch& b) { return a.last_use < b.last_use; });
+      for (const stretch& s : map) {
+        if (this->tiers[where].map.free_bytes() >= size_bytes) break;
+        if (s.state == occupancy::free || s.state == occupancy::held) continue;
+        waits = push_out(*this->blocks.find(s.block), where, priority) == room_state::pending || waits;
       }
-      const auto target = t.map.slide_down(r.offset_bytes, r.size_bytes, passed);
-      if (!target) continue;
-      std::memmove(t.memory.base() + *target, t.memory.base() + r.offset_bytes, b->size_bytes());
-      this->blocks.moved(where, *b, *target);
+      return this->slide_down(where) || waits;
     }
-    return waits || t.map.waits();
+    for (block_type* const b : this->movable_blocks(where)) {
+      if (!b->in(where).idle()) continue;  // it has left to make way for another
+      if (only_tier(*b) == where && !clear_above(*b, where, priority, waits)) continue;
+      this->move_up(*b, where);
+    }
+    return waits;
+  }
+
+  // Frees the highest window that a block would fit in, where that is above it.
+  bool clear_above(const block_type& b, std::size_t where, urgency priority, bool& waits) {
+    const auto map = stretches(where, {});
+    const auto window = highest_window(map, b.in(where).size_bytes);
+    if (!window || map[window->first].offset_bytes < b.in(where).offset_bytes) return false;
+    bool free = true;
+    for (std::size_t i = window->first; i < window->last; ++i) {
+      if (map[i].state == occupancy::free) continue;
+      const room_state left = push_out(*this->blocks.find(map[i].block), where, priority);
+      waits = waits || left == room_state::pending;
+      free = free && left == room_state::ready;
+    }
+    return free;
   }
 
   // Whether a block in a tier stays for a caller that waits, and for nothing that lasts.
@@ -366,10 +364,10 @@ class evictor : public mover<Device> {
   [[nodiscard]] occupancy occupancy_of(const block_type& b, std::size_t where) const noexcept {
     const auto& r = b.in(where);
     const bool wanted = b.wanted > 0 && !pushes_wanted;
-    if (r.leases > 0 || r.filling()) return occupancy::held;
+    if (r.leases > 0 || r.filling() || only_tier(b) == where) return occupancy::held;
     if (wanted) return occupancy::held;
     if (r.transfers_out > 0) return occupancy::leaving;
-    if (!b.current(where)) return only_tier(b) == where ? occupancy::held : occupancy::stale;
+    if (!b.current(where)) return occupancy::stale;
     const auto other = b.newest(where);
     if (!other) return occupancy::dirty;
     return *other < where ? occupancy::duplicate : occupancy::clean;

@@ -67,6 +67,22 @@ class mover : public state<Device> {
     return false;
   }
 
+  /// Copies a block's bytes to another place in the same tier, in stream order.
+  ///
+  /// Needs   a tier in memory; a place that does not overlap with its own, and what must pass before that is written
+  /// Gives   what must pass before the bytes are read there
+  /// Errors  device_error; then nothing was started
+  std::vector<event> copy_within(const block_type& b, std::size_t where, std::size_t offset_bytes,
+                                 const std::vector<event>& target_after) {
+    transfer<event> t;
+    t.source = {&this->tiers[where].memory, where, b.in(where).offset_bytes};
+    t.target = {&this->tiers[where].memory, where, offset_bytes};
+    t.size_bytes = b.size_bytes();
+    t.source_after = b.in(where).written;
+    t.target_after = target_after;
+    return this->moving->start(std::move(t))->finished;
+  }
+
   /// Takes note of transfers that have ended.
   ///
   /// Gives   whether anything changed
