@@ -169,6 +169,7 @@ class program {
       default: mem_.emplace(fast, host, disk, limits); break;
     }
     const auto& first = mem_->count().tiers.front();
+    for (const auto& t : mem_->count().tiers) capacity_ += t.budget_bytes - t.staging_bytes;
     rules_ = decide_.below(3) == 0;
     roomy_host_ = kind != 0 && kind != 3;
     largest_ = (std::min)(first.budget_bytes - first.staging_bytes, host_bytes) - 1024;
@@ -286,8 +287,23 @@ class program {
   }
 
   // Room in the first tier is promised when a tensor is made, as long as none has a rule of its own: close to the brim
-  // those can be in each other's way. In the tier that the host uses it is promised where files are below.
-  [[nodiscard]] bool promised(std::size_t where) const { return !ruled_ && (where != host_stream || roomy_host_); }
+  // those can be in each other's way, and the last free pieces need not fit together. In the tier that the host uses it
+  // is promised where files are below.
+  [[nodiscard]] bool promised(std::size_t where) const {
+    return !ruled_ && !brimful() && (where != host_stream || roomy_host_);
+  }
+  [[nodiscard]] bool brimful() const {
+    std::size_t sum = 0;
+    std::size_t largest = 0;
+    const auto count = [&](const model& m) {
+      const std::size_t rounded = (m.size + 4095) / 4096 * 4096;
+      sum += rounded;
+      largest = (std::max)(largest, rounded);
+    };
+    for (const auto& t : tensors_) count(*t->should);
+    for (const auto& m : stack_model_) count(*m);
+    return sum + 2 * largest > capacity_;
+  }
 
   void no_room(bool nobody, const std::string& text) {
     if (nobody && leases_.empty() && world_->faults() == 0) {
@@ -476,6 +492,7 @@ class program {
       mem_.reset();
     }
     while (!stack_model_.empty()) pop();
+    const bool promised_at_end = promised(0);
     for (const auto& t : tensors_) {
       if (!t->should->written) continue;
       // What failed earlier may still be on its way and be told now; asked again, it must work.
@@ -491,7 +508,7 @@ class program {
           break;
         } catch (const error& e) {
           if (world_->faults() > 0 && attempt < 3) continue;
-          if (ruled_ && std::string{e.what()}.find("asked") != std::string::npos) break;
+          if (!promised_at_end && std::string{e.what()}.find("asked") != std::string::npos) break;
           world_->violation("t" + std::to_string(t->should->number) + " cannot be read at the end: " + e.what());
           break;
         }
@@ -550,6 +567,7 @@ class program {
   std::vector<std::size_t> busy_;  // tensors that a waiting call is about
   std::size_t depth_ = 0;
   std::size_t largest_ = 0;
+  std::size_t capacity_ = 0;
   bool rules_ = false;  // whether tensors may have rules of their own
   bool ruled_ = false;  // whether some tensor has a rule of its own
   bool roomy_host_ = false;

@@ -126,7 +126,9 @@ class ledger : public evictor<Device, Eviction> {
     bool first = true;
     for (std::size_t i = 0; i < capacities.size(); ++i) {
       if ((set >> i & 1U) == 0) continue;
-      if (std::exchange(first, false) && bound + visitor <= capacities[i]) return true;  // nothing ever has to leave
+      // Nothing ever has to leave: all are there at once, and where they can also be elsewhere, in pieces of any order.
+      const std::size_t apart = (set & (set - 1)) == 0 ? 0 : largest;
+      if (std::exchange(first, false) && bound + visitor + apart <= capacities[i]) return true;
       if (this->tiers[i].memory.properties().lazy) return checked_add(raw, capacities[i]).value_or(bound) >= bound;
       raw += capacities[i];
       whole += capacities[i] / largest * largest;
