@@ -29,7 +29,8 @@ vtier_install() {
 
 vtier_packages_build=(g++ cmake ninja-build libhwloc-dev libnuma-dev liburing-dev libopenblas-dev)
 vtier_packages_bench=("${vtier_packages_build[@]}" libbenchmark-dev)
-vtier_packages_tests=("${vtier_packages_bench[@]}" catch2 clang binutils util-linux)
+vtier_packages_tests=("${vtier_packages_bench[@]}" catch2 clang binutils util-linux
+  libclang-rt-14-dev libclang-rt-18-dev libclang-rt-19-dev)  # of these the one that fits; libFuzzer is in there
 
 # Configures a build directory: vtier_configure DIRECTORY [-D...]
 vtier_configure() {

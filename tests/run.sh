@@ -30,11 +30,11 @@ build_and_test() {  # DIRECTORY NAME [-D...]
 root=$vtier_root/build
 quick_flags=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1")
 sanitized=(-DVTIER_BUILD_BENCH=OFF -DVTIER_BUILD_EXAMPLES=OFF -DVTIER_TEST_BUILDS=OFF)
-concurrent="-DVTIER_TEST_ROOMS=device;io;transfer;runtime;train;cases"
+concurrent="device;io;transfer;runtime;train;cases"
 if [ "$quick" = no ]; then
   build_and_test "$root/asan" "AddressSanitizer and UndefinedBehaviorSanitizer" "${quick_flags[@]}" "${sanitized[@]}" \
-    -DVTIER_SANITIZE=address,undefined "$concurrent"
-  build_and_test "$root/tsan" "ThreadSanitizer" "${quick_flags[@]}" "${sanitized[@]}" -DVTIER_SANITIZE=thread "$concurrent"
+    -DVTIER_SANITIZE=address,undefined "-DVTIER_TEST_ROOMS=$concurrent;sim;memory" -DVTIER_FUZZ_SEEDS=3000
+  build_and_test "$root/tsan" "ThreadSanitizer" "${quick_flags[@]}" "${sanitized[@]}" -DVTIER_SANITIZE=thread "-DVTIER_TEST_ROOMS=$concurrent"
 fi
 build_and_test "$root/dev" "everything" "${quick_flags[@]}"
 say "done"

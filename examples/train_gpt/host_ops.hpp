@@ -22,16 +22,16 @@
 
 namespace train_gpt {
 
-/// The host's operations.
+/// The operations of a device whose launched functions are host code.
 ///
 /// Needs   one stream at a time; outlives the work enqueued
-template <>
-class ops<vtier::host::device> {
+template <class Device>
+class host_ops {
  public:
-  using stream_ref = vtier::host::stream_ref;
+  using stream_ref = typename Device::stream_ref;
 
   /// With as many threads as this process should start, or as told.
-  explicit ops(vtier::host::device on, std::size_t threads = vtier::default_thread_count())
+  explicit host_ops(Device on, std::size_t threads = vtier::default_thread_count())
       : on_{std::move(on)}, team_{(std::clamp)(threads, std::size_t{1}, std::size_t{64})} {
 #ifdef OPENBLAS_VERSION
     openblas_set_num_threads(1);  // the team splits the products
@@ -233,9 +233,16 @@ class ops<vtier::host::device> {
                 i(rows), i(columns), i(inner), 1.0F, a, i(a_stride), b, i(b_stride), old, c, i(c_stride));
   }
 
-  vtier::host::device on_;
+  Device on_;
   team team_;
   std::int64_t busy_ns_ = 0;  // the stream's thread's own
+};
+
+/// The host's operations.
+template <>
+class ops<vtier::host::device> : public host_ops<vtier::host::device> {
+ public:
+  using host_ops<vtier::host::device>::host_ops;
 };
 
 static_assert(gpt_ops<ops<vtier::host::device>, vtier::host::stream_ref>);

@@ -168,8 +168,9 @@ class program {
       case 4: mem_.emplace(fast, host, pinned{*gpu_, {.budget = host_bytes * 2, .name = "far"}}, disk, limits); break;
       default: mem_.emplace(fast, host, disk, limits); break;
     }
-    const auto& first = mem_->count().tiers.front();
-    for (const auto& t : mem_->count().tiers) capacity_ += t.budget_bytes - t.staging_bytes;
+    const auto counted = mem_->count();
+    const auto& first = counted.tiers.front();
+    for (const auto& t : counted.tiers) capacity_ += t.budget_bytes - t.staging_bytes;
     rules_ = decide_.below(3) == 0;
     roomy_host_ = kind != 0 && kind != 3;
     largest_ = (std::min)(first.budget_bytes - first.staging_bytes, host_bytes) - 1024;
@@ -535,7 +536,8 @@ class program {
   void check_rules() {
     if (!mem_) return;
     for (const std::string& rule : mem_->broken_rules()) world_->violation("a broken rule: " + rule);
-    for (const auto& tier : mem_->count().tiers) {
+    const auto counted = mem_->count();
+    for (const auto& tier : counted.tiers) {
       if (tier.peak_bytes > tier.budget_bytes) world_->violation(tier.name + " held more than its budget");
     }
   }

@@ -148,8 +148,10 @@ class evictor : public packer<Device> {
         contended = contended || made.state == room_state::contended;
         if (made.state != room_state::ready) continue;
         this->place(b, below, std::move(*made.place));
-      } else if (!b.in(below).idle()) {
+      } else if (b.in(below).leases > 0) {
         continue;
+      } else if (!b.in(below).idle()) {
+        return room_state::pending;  // an old version is on its way from there
       }
       return this->start_move(b, where, below, priority) ? room_state::ready : room_state::pending;
     }
