@@ -101,6 +101,20 @@ TEST_CASE("notes and errors are told one by one", "[observe][report]") {
   CHECK(has(t, "error: a write to files failed\n"));
 }
 
+TEST_CASE("what is under lease is listed with its owner and its age, the oldest first (VO-D12)", "[observe][report]") {
+  vtier::statistics s;
+  for (std::uint64_t i = 1; i <= 10; ++i) {
+    s.leased.push_back(
+        {i, vtier::role::gradient, "hbm", 4096 * i, 1, static_cast<std::int64_t>(11 - i) * 1'500'000'000});
+  }
+  const std::string t = text(vtier::report{s});
+  CAPTURE(t);
+  CHECK(has(t, "leased: tensor #1, gradient of 4 KiB in hbm, for 15000.0 ms\n"));
+  CHECK(has(t, "leased: tensor #8, "));
+  CHECK_FALSE(has(t, "leased: tensor #9, "));
+  CHECK(has(t, "leased: and 2 more\n"));
+}
+
 TEST_CASE("printing leaves the stream as it was", "[observe][report]") {
   std::ostringstream to;
   to << std::hex << std::setfill('*') << std::setprecision(3);

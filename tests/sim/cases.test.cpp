@@ -211,6 +211,25 @@ TEST_CASE("what is thrown, cancelled or fails gives back what it held (VO-D12)",
   CHECK(m.world->violations().empty());
 }
 
+TEST_CASE("a lease that is never given back is on top of the list (VO-D12)", "[sim]") {
+  machine m{1};
+  const auto s = m.gpu.make_stream();
+  auto forgotten = m.make(1000, vtier::role::optimizer);
+  auto busy = m.make(2000);
+  m.fill(s, forgotten, 1);
+  const auto kept = forgotten.read(s);
+  m.world->pass(5'000'000);
+  m.fill(s, busy, 2);
+  const auto lease = busy.read(s);
+  const auto counted = m.mem.count();
+  REQUIRE(counted.leased.size() == 2);
+  CHECK(counted.leased[0].what == vtier::role::optimizer);
+  CHECK(counted.leased[0].size_bytes == 1000);
+  CHECK(counted.leased[0].tier == "hbm");
+  CHECK(counted.leased[0].age_ns >= 5'000'000);
+  CHECK(counted.leased[1].age_ns < 5'000'000);
+}
+
 TEST_CASE("a transfer in parts of which one is short (VO-B04)", "[sim]") {
   // Parts complete in any order; each is short, interrupted or whole by the seed.
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {

@@ -65,6 +65,16 @@ class report : public statistics {
             std::to_string(step_count) + " steps of " + milliseconds(step_ns / static_cast<std::int64_t>(step_count));
     }
     to += '\n';
+    constexpr std::size_t leased_shown_max = 8;
+    for (std::size_t i = 0; i < leased.size() && i < leased_shown_max; ++i) {
+      const auto& l = leased[i];
+      to += "  leased: tensor #" + std::to_string(l.tensor) + ", " + std::string{name(l.what)} + " of " +
+            format_bytes(l.size_bytes) + (l.tier.empty() ? std::string{} : " in " + l.tier) + ", for " +
+            milliseconds(l.age_ns) + '\n';
+    }
+    if (leased.size() > leased_shown_max) {
+      to += "  leased: and " + std::to_string(leased.size() - leased_shown_max) + " more\n";
+    }
     for (const auto& note : notes) to += "  note: " + note + '\n';
     for (const auto& error : errors) to += "  error: " + error + '\n';
     return to;

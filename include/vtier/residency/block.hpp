@@ -122,6 +122,9 @@ class block {
   /// How many leases are in force.
   [[nodiscard]] std::size_t leases() const noexcept { return readers_ + (writer_ ? 1U : 0U); }
 
+  /// Since when leases on it have been in force without a gap, in the device's time; meaningless without one.
+  std::int64_t leased_since_ns = 0;
+
   /// Somebody waits for this block: no replica of it is to be evicted meanwhile.
   std::uint32_t wanted = 0;
 

@@ -108,8 +108,8 @@ class hierarchy {
   ///
   /// Shape   up to 8 extents; zero elements are fine and cost nothing
   /// Errors  usage_error for a shape that 64 bits cannot count; out_of_memory where the tiers cannot hold it beside
-  ///         the tensors that exist and beside one more of the largest, with space on the drive reserved for it where files will be needed; io_error,
-  ///         device_error
+  ///         the tensors that exist and beside one more of the largest, with space on the drive reserved for it where
+  ///         files will be needed; io_error, device_error
   /// Threads any
   /// Cost    bookkeeping; a tensor that may live in one tier only gets its place there, for which others may have to
   ///         leave, and the host blocks while they are written to files

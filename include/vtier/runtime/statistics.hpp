@@ -40,6 +40,16 @@ struct link_statistics {
   std::size_t transfer_count = 0;
 };
 
+/// A tensor under lease at this moment.
+struct lease_statistics {
+  std::uint64_t tensor = 0;  // its number, as messages have it
+  role what = role::parameter;
+  std::string tier;
+  std::size_t size_bytes = 0;
+  std::size_t lease_count = 0;
+  std::int64_t age_ns = 0;  // for how long it has not been free
+};
+
 /// Everything that a hierarchy counts.
 ///
 /// Units   bytes, ns, counts, since the hierarchy was made
@@ -56,13 +66,14 @@ struct statistics {
   std::uint64_t hit_count = 0;           // leases that found the bytes, or the place, where they were wanted
   std::uint64_t prefetch_hit_count = 0;  // of these, thanks to a prefetch
   std::uint64_t prefetch_dropped_count = 0;
-  std::uint64_t clean_drop_count = 0;   // evictions that needed no copy
-  std::int64_t blocked_ns = 0;          // host time spent waiting in leases, all causes
-  std::int64_t blocked_fetch_ns = 0;    // for bytes on their way from files
-  std::int64_t blocked_room_ns = 0;     // for room that a write to files had to make
-  std::vector<unsigned> progress_cpus;  // that the progress thread is bound to, read back; empty: anywhere
-  std::vector<std::string> notes;       // what the hierarchy does without on this machine
-  std::vector<std::string> errors;      // what could not be thrown
+  std::uint64_t clean_drop_count = 0;    // evictions that needed no copy
+  std::vector<lease_statistics> leased;  // tensors under lease, the longest first: what is never given back is on top
+  std::int64_t blocked_ns = 0;           // host time spent waiting in leases, all causes
+  std::int64_t blocked_fetch_ns = 0;     // for bytes on their way from files
+  std::int64_t blocked_room_ns = 0;      // for room that a write to files had to make
+  std::vector<unsigned> progress_cpus;   // that the progress thread is bound to, read back; empty: anywhere
+  std::vector<std::string> notes;        // what the hierarchy does without on this machine
+  std::vector<std::string> errors;       // what could not be thrown
 };
 
 }  // namespace vtier

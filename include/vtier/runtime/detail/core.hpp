@@ -263,6 +263,7 @@ class core {
       }
     }
     std::byte* const pointer = state_.address(b, where);
+    if (b.leases() == 0) b.leased_since_ns = state_.on.now_ns();
     b.begin_lease(where, mode, ++state_.tick);
     if (writes(mode)) {
       // What is being written down from elsewhere is old by now.

@@ -3,7 +3,9 @@
 
 // Looking at a hierarchy without changing it: the numbers for its report, and whether its rules hold.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +47,17 @@ template <device Device>
     link.name = s.tiers[link.from].name() + " -> " + s.tiers[link.to].name();
     result.links.push_back(std::move(link));
   }
+  const std::int64_t now = s.on.now_ns();
+  s.blocks.for_each([&](const auto& b) {
+    if (b.leases() == 0) return;
+    lease_statistics one{b.id(), b.what(), {}, b.size_bytes(), b.leases(), now - b.leased_since_ns};
+    for (std::size_t i = 0; i < s.tiers.size(); ++i) {
+      if (b.in(i).leases > 0) one.tier += (one.tier.empty() ? "" : ", ") + s.tiers[i].name();
+    }
+    result.leased.push_back(std::move(one));
+  });
+  std::sort(result.leased.begin(), result.leased.end(),
+            [](const lease_statistics& a, const lease_statistics& b) { return a.age_ns > b.age_ns; });
   result.notes = s.remarks.list();
   result.errors = s.errors;
   return result;
