@@ -29,8 +29,14 @@ vtier_install() {
 
 vtier_packages_build=(g++ cmake ninja-build libhwloc-dev libnuma-dev liburing-dev libopenblas-dev)
 vtier_packages_bench=("${vtier_packages_build[@]}" libbenchmark-dev)
-vtier_packages_tests=("${vtier_packages_bench[@]}" catch2 clang binutils util-linux
-  libclang-rt-14-dev libclang-rt-18-dev libclang-rt-19-dev)  # of these the one that fits; libFuzzer is in there
+vtier_packages_tests=("${vtier_packages_bench[@]}" catch2 clang binutils util-linux)
+
+# What the tests need, and the run-time library of the clang that came with it: libFuzzer is in there.
+vtier_install_tests() {
+  vtier_install "${vtier_packages_tests[@]}"
+  command -v clang >/dev/null 2>&1 && vtier_install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+  return 0
+}
 
 # Configures a build directory: vtier_configure DIRECTORY [-D...]
 vtier_configure() {

@@ -13,7 +13,7 @@ for argument in "$@"; do
     *) echo "run.sh [--no-install] [--quick]"; exit 2 ;;
   esac
 done
-[ "$install" = yes ] && vtier_install "${vtier_packages_tests[@]}"
+[ "$install" = yes ] && vtier_install_tests
 
 say() { printf '\n== %s (%s s so far)\n' "$*" "$SECONDS"; }
 

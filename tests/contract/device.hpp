@@ -583,6 +583,14 @@ void events_are_dropped_while_pending(const Device& on) {
   CHECK(on.passed(kept));
 }
 
+/// The device's time does not go back, and a pause takes some of it.
+template <vtier::device Device>
+void time_goes_on(const Device& on) {
+  const std::int64_t before = on.now_ns();
+  on.pause(10'000);
+  CHECK(on.now_ns() - before >= 10'000);
+}
+
 /// Everything that needs no stream to be stopped.
 template <vtier::device Device>
 void device_contract_without_gates(const Device& on) {
@@ -603,6 +611,7 @@ void device_contract_without_gates(const Device& on) {
   SECTION("out of memory says where and how much") { out_of_memory_says_where_and_how_much(on); }
   SECTION("an event survives its stream") { an_event_survives_its_stream(on); }
   SECTION("a thousand events") { a_thousand_events(on); }
+  SECTION("time goes on") { time_goes_on(on); }
 }
 
 /// The whole contract.

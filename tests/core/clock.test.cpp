@@ -39,3 +39,12 @@ TEST_CASE("the steady clock never goes back and moves on", "[core][clock]") {
   }
   CHECK(last > first);
 }
+
+TEST_CASE("a sleep lasts at least so long, and none for nothing", "[core]") {
+  const vtier::steady_clock clock;
+  const std::int64_t before = clock.now_ns();
+  vtier::sleep_for_ns(2'000'000);
+  CHECK(clock.now_ns() - before >= 2'000'000);
+  vtier::sleep_for_ns(0);
+  vtier::sleep_for_ns(-1);
+}

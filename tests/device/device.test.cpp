@@ -2,6 +2,7 @@
 // The concept: what is a device, and what is refused for lack of which promise.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -60,6 +61,8 @@ struct archetype {
   vtier::device_memory memory() const;
   std::string name() const;
   std::string bus_id() const;
+  std::int64_t now_ns() const;
+  void pause(std::int64_t) const;
 
   friend bool operator==(const archetype&, const archetype&) requires(Variant != lacks::equality) { return true; }
 };

@@ -132,7 +132,10 @@ TEST_CASE("a file slab says what direct I/O needs and that it is lazy", "[memory
   const auto& properties = slab.properties();
   CHECK(properties.lazy);
   CHECK(properties.name == "nvme");
-  CHECK(properties.queue_depth_max == 9);
+  vtier::notes remarks;
+  const auto moves = slab.make_engine(remarks);
+  REQUIRE(moves);
+  CHECK(moves->depth_max() == 9);
   CHECK(properties.place.find(directory.path().string()) != std::string::npos);
   CHECK(properties.alignment_bytes % properties.offset_alignment_bytes == 0);
   CHECK(vtier::is_power_of_two(properties.offset_alignment_bytes));

@@ -295,3 +295,70 @@ TEST_CASE("misuse of a map is a programmer's error", "[memory][ranges]") {
   CHECK(vtier::test::in_child([&] { ranges.grow(48); }).asserted("only grows"));
   CHECK(vtier::test::in_child([&] { return map(64, 24).free_bytes() == 0; }).asserted("power of two"));
 }
+
+TEST_CASE("a range is taken from the high end of the last run that fits", "[memory][ranges]") {
+  map ranges{256, 16};
+  const auto low = ranges.take(64, has_passed);
+  const auto high = ranges.take(48, has_passed, vtier::range_end::highest);
+  REQUIRE(low);
+  REQUIRE(high);
+  CHECK(low->offset_bytes == 0);
+  CHECK(high->offset_bytes == 208);
+  const auto beside = ranges.take(16, has_passed, vtier::range_end::highest);
+  CHECK(beside->offset_bytes == 192);
+  CHECK(ranges.largest_free_bytes() == 128);
+  // The uses of what is taken come along, those of what stays do not.
+  const event first = pending(1);
+  const event second = pending(2);
+  ranges.give_back(192, 16, {first});
+  ranges.give_back(208, 48, {second});
+  const auto part = ranges.take(32, has_passed, vtier::range_end::highest);
+  CHECK(part->offset_bytes == 224);
+  CHECK(ids(part->uses) == std::set<std::size_t>{2});
+  const auto next = ranges.take(32, has_passed, vtier::range_end::highest);
+  CHECK(next->offset_bytes == 192);
+  CHECK(ids(next->uses) == std::set<std::size_t>{1, 2});
+  ranges.give_back(224, 32, {});
+  ranges.give_back(192, 32, {});
+  ranges.give_back(0, 64, {});
+  *first.passed = true;
+  *second.passed = true;
+  CHECK(ranges.take(256, has_passed)->offset_bytes == 0);
+}
+
+TEST_CASE("a range slides down into what is free below it", "[memory][ranges]") {
+  map ranges{256, 16};
+  static_cast<void>(ranges.take(64, has_passed));
+  static_cast<void>(ranges.take(64, has_passed));
+  const event use = pending(1);
+  CHECK_FALSE(ranges.slide_down(64, 64, has_passed));  // nothing is free below
+  ranges.give_back(0, 64, {use});
+  CHECK_FALSE(ranges.slide_down(64, 64, has_passed));  // it is, but in use
+  CHECK(ranges.waits(has_passed));
+  *use.passed = true;
+  CHECK(ranges.slide_down(64, 64, has_passed) == std::optional<std::size_t>{0});
+  CHECK_FALSE(ranges.waits(has_passed));
+  CHECK(ranges.used_bytes() == 64);
+  CHECK(ranges.largest_free_bytes() == 192);
+  ranges.give_back(0, 64, {});
+  CHECK(ranges.take(256, has_passed));
+}
+
+TEST_CASE("a question that fails loses no event", "[memory][ranges]") {
+  const event first = pending(1);
+  const event second = pending(2);
+  const event third = pending(3);
+  *first.passed = true;
+  std::vector<event> events{first, second, third};
+  const auto asks = [](const event& e) -> bool {
+    if (e.id == 2) throw std::runtime_error("the device is gone");
+    return *e.passed;
+  };
+  CHECK_THROWS_AS(vtier::forget_passed(events, asks), std::runtime_error);
+  CHECK(ids(events) == std::set<std::size_t>{2, 3});
+  map ranges{64, 16};
+  static_cast<void>(ranges.take(64, has_passed));
+  ranges.give_back(0, 64, {first, second, third});
+  CHECK_THROWS_AS(ranges.take(64, asks), std::runtime_error);
+  CHECK(ids(ranges.take(64, has_passed)->uses) == std::set<std::size_t>{2, 3});
+}

@@ -45,6 +45,25 @@ TEST_CASE("blocks have numbers of their own that never come again", "[residency]
   CHECK(ids.size() == 1'001);
 }
 
+TEST_CASE("a block that moves within a tier is listed at its new address", "[residency][table]") {
+  table blocks{2};
+  auto& a = blocks.add(vtier::role::parameter, 100);
+  auto& b = blocks.add(vtier::role::parameter, 100);
+  place(blocks, 0, a, 512);
+  place(blocks, 0, b, 1024);
+  place(blocks, 1, a, 512);
+  blocks.moved(0, a, 2048);
+  CHECK(a.in(0).offset_bytes == 2048);
+  CHECK(a.in(1).offset_bytes == 512);
+  REQUIRE(blocks.in(0).size() == 2);
+  CHECK(blocks.in(0).begin()->second == &b);
+  CHECK(blocks.in(0).at(2048) == &a);
+  CHECK(vtier::test::in_child([&] { blocks.moved(0, a, 1024); }).asserted("two blocks in one place"));
+  drop(blocks, 0, a);
+  drop(blocks, 0, b);
+  drop(blocks, 1, a);
+}
+
 TEST_CASE("a tier lists its blocks in order of address", "[residency][table]") {
   table blocks{2};
   auto& a = blocks.add(vtier::role::parameter, 100);

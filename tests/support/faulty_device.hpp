@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,8 @@ class faulty_device {
   device_memory memory() const { return inside_.memory(); }
   std::string name() const { return inside_.name(); }
   std::string bus_id() const { return {}; }
+  std::int64_t now_ns() const { return inside_.now_ns(); }
+  void pause(std::int64_t ns) const { inside_.pause(ns); }
   friend bool operator==(const faulty_device& a, const faulty_device& b) { return a.inside_ == b.inside_; }
 
   std::shared_ptr<faults> broken = std::make_shared<faults>();

@@ -3,13 +3,12 @@
 
 // A CUDA GPU as a device.
 //
-// The only header that includes the CUDA runtime, and the only place that looks at its version. It uses the runtime's
-// own functions and no driver function, so that one binary runs with any driver, or with a stand-in for libcudart.
+// The only header that includes the CUDA runtime and looks at its version. It uses no driver function, so that one
+// binary runs with any driver, or with a stand-in for libcudart.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,7 +29,6 @@
 #else
 
 namespace vtier::cuda {
-
 namespace detail {
 
 /// Takes an error off the thread's last error, so that the user's next check does not meet it; another one stays.
@@ -363,10 +361,7 @@ class device {
   [[nodiscard]] std::string name() const { return state_->name; }
   /// As cudaDeviceGetPCIBusId writes it: "0000:3B:00.0".
   [[nodiscard]] std::string bus_id() const { return state_->bus_id; }
-
-  /// The machine's monotonic clock.
   [[nodiscard]] std::int64_t now_ns() const noexcept { return vtier::steady_clock{}.now_ns(); }
-  /// Sleeps.
   void pause(std::int64_t ns) const { vtier::sleep_for_ns(ns); }
 
   friend bool operator==(const device& a, const device& b) noexcept { return a.ordinal() == b.ordinal(); }
@@ -402,5 +397,4 @@ class device {
 static_assert(vtier::device<cuda::device>);
 
 }  // namespace vtier::cuda
-
 #endif  // CUDART_VERSION

@@ -60,9 +60,11 @@ class drive {
     }
     const int descriptor = ++state_->last_descriptor;
     file& f = state_->files[descriptor];
-    // Aligned as strictly as a drive may ask, so that the mapping is too.
-    f.bytes.reset(static_cast<std::byte*>(std::calloc(1, (std::max)(size_max_bytes, std::size_t{1}))));
+    constexpr std::size_t page = 4096;  // a mapping begins at one
+    const std::size_t whole = align_up((std::max)(size_max_bytes, std::size_t{1}), page);
+    f.bytes.reset(static_cast<std::byte*>(std::aligned_alloc(page, whole)));
     VTIER_ASSERT(f.bytes != nullptr, "no memory for a simulated file");
+    std::memset(f.bytes.get(), 0, whole);
     f.size_max_bytes = size_max_bytes;
     machine().allocated(f.bytes.get(), (std::max)(size_max_bytes, std::size_t{1}), "a file of " + name());
     machine().forget(f.bytes.get(), (std::max)(size_max_bytes, std::size_t{1}));

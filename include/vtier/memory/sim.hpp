@@ -42,8 +42,8 @@ class file {
 
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::size_t alignment_bytes) const {
     vtier::detail::check_alignment(name(), alignment_bytes);
-    if (alignment_bytes > alignof(std::max_align_t)) {
-      throw usage_error(name() + ": a simulated file is aligned to 16 bytes, asked " + std::to_string(alignment_bytes));
+    if (alignment_bytes > 4096) {
+      throw usage_error(name() + ": a mapping is aligned to 4096 bytes, asked " + std::to_string(alignment_bytes));
     }
     if (size_bytes == 0) return nullptr;
     const auto charged = checked_align_up(size_bytes, state_->granule());

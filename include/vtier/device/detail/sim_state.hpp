@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the handles of a simulated device and of its streams share.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/config.hpp>
+#include <vtier/core/simulation.hpp>
+#include <vtier/device/detail/launch_failure.hpp>
+#include <vtier/device/detail/sim_memory.hpp>
+
+namespace vtier::sim {
+
+/// Limits and speeds of a simulated device.
+struct device_options {
+  std::size_t memory_bytes = std::size_t{1} << 20U;
+  std::string name = "sim";
+  std::string bus_id;                  // as bus_id() gives it
+  double copy_bytes_per_ns = 16.0;     // up and down each
+  double device_bytes_per_ns = 256.0;  // within the device
+  double latency_ns = 2000.0;          // of each operation
+  double function_ns = 5000.0;         // of a launched function
+};
+
+namespace detail {
+
+/// What the handles of a device share.
+struct device_state {
+  device_state(std::shared_ptr<world> in, device_options wanted)
+      : machine{std::move(in)},
+        options{std::move(wanted)},
+        number{machine->number()},
+        up_link{machine->number()},
+        down_link{machine->number()},
+        bytes{options.memory_bytes} {}
+
+  struct release {
+    std::shared_ptr<mark> done;
+    std::size_t size_bytes;
+  };
+
+  std::shared_ptr<world> machine;
+  device_options options;
+  std::size_t number;
+  std::size_t up_link;
+  std::size_t down_link;
+  device_bytes bytes;
+  std::vector<release> queued;  // blocks whose release waits in a stream
+  std::size_t stream_count = 0;
+  const std::shared_ptr<vtier::detail::launch_failures> failures = std::make_shared<vtier::detail::launch_failures>();
+};
+
+/// What the handles of a stream share.
+struct stream_state {
+  std::shared_ptr<lane> work;
+  std::size_t owner = 0;  // the device, by number
+  bool gone = false;
+};
+
+}  // namespace detail
+
+}  // namespace vtier::sim
