@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -60,6 +61,9 @@ class fragile_file {
       auto place = whole.locate(offset);
       if (*is_broken) place.descriptor = -1;
       return place;
+    }
+    std::optional<vtier::io::engine> make_engine(vtier::notes& remarks) const override {
+      return whole.make_engine(remarks);
     }
     vtier::slab whole;
     std::shared_ptr<std::atomic<bool>> is_broken;

@@ -92,7 +92,7 @@ TEST_CASE("training in every order of events gives the same bits", "[train_gpt][
   REQUIRE(resident.violations.empty());
   REQUIRE(resident.losses.size() == 3);
   for (std::uint64_t order = 1; order <= 60; ++order) {
-    const outcome tiered = train(order, 96_KiB);
+    const outcome tiered = train(order, 128_KiB);
     CAPTURE(order);
     REQUIRE(tiered.violations.empty());
     CHECK(tiered.moved_to_files > 50'000);

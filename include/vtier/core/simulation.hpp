@@ -201,7 +201,7 @@ class world {
 
   /// Lets the host take a moment, and runs what is due by then.
   void host_step() {
-    if (++host_steps_ > 64 * options_.operation_count_max) endless();
+    if (++host_steps_ > 8 * options_.operation_count_max) endless();
     pass(static_cast<std::int64_t>(random_.below(host_step_ns_max)));
   }
 
@@ -247,8 +247,10 @@ class world {
  private:
   // Nobody can be thrown anything here: what goes round may be a destructor.
   [[noreturn]] void endless() const {
-    const std::string text = "seed " + std::to_string(options_.seed) + ", " + time_text() + ", during \"" +
-                             labels_.back() + "\"; the last: " + describe(operations_.size() - 1);
+    std::string text = "seed " + std::to_string(options_.seed) + ", " + time_text() + ", during \"" + labels_.back() +
+                       "\"; the last: " + describe(operations_.size() - 1);
+    constexpr std::size_t shown = 40;
+    for (std::size_t i = log_.size() - (std::min)(log_.size(), shown); i < log_.size(); ++i) text += "\n  " + log_[i];
     vtier::detail::assertion_failed(text.c_str(), "a simulation goes round for ever", __FILE__, __LINE__);
   }
 

@@ -95,6 +95,7 @@ class core {
     const std::scoped_lock hold{state_.lock};
     block_type& b = *g.owned;
     b.end_lease(g.tier, g.mode, std::move(after));
+    ++state_.changes;
     state_.prune(b.in(g.tier).readers);
     state_.reclaim(b);
   }
@@ -265,6 +266,7 @@ class core {
     std::byte* const pointer = state_.address(b, where);
     if (b.leases() == 0) b.leased_since_ns = state_.on.now_ns();
     b.begin_lease(where, mode, ++state_.tick);
+    ++state_.changes;
     if (writes(mode)) {
       // What is being written down from elsewhere is old by now.
       for (std::size_t i = 0; i < b.tier_count(); ++i) {

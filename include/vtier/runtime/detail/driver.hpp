@@ -28,10 +28,14 @@ namespace vtier::detail {
 template <class State>
 class want {
  public:
-  want(State& state, typename State::block_type& b) noexcept : state_{&state}, wanted_{&b} { ++wanted_->wanted; }
+  want(State& state, typename State::block_type& b) noexcept : state_{&state}, wanted_{&b} {
+    ++wanted_->wanted;
+    ++state_->changes;
+  }
   want(const want&) = delete;
   want& operator=(const want&) = delete;
   ~want() {
+    ++state_->changes;
     if (--wanted_->wanted == 0) state_->untold(*wanted_);
   }
 

@@ -8,16 +8,15 @@
 
 #include <algorithm>
 #include <array>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
-#include <vtier/core/error.hpp>
 #include <vtier/policy/eviction.hpp>
 #include <vtier/policy/placement.hpp>
 #include <vtier/runtime/detail/packer.hpp>
@@ -54,11 +53,15 @@ class evictor : public packer<Device> {
   room make_room(const block_type& wanting, std::size_t where, urgency priority) {
     const std::size_t size_bytes = wanting.size_bytes();
     if (size_bytes > this->tiers[where].budget_bytes()) return {};
-    const bool stays = tiers_below(where, size_bytes, rule_of(wanting), this->capacities()).empty();
-    const range_end end =
-        stays && !this->tiers[where].memory.properties().lazy ? range_end::highest : range_end::lowest;
+    const range_end end = only_tier(wanting) == where ? range_end::highest : range_end::lowest;
     if (end == range_end::lowest) {
       if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
+    }
+    // Each victim asks again for room further down: an answer holds for larger blocks too, until something changes.
+    refusal& before = refusals_[where];
+    if (before.changes == this->changes && before.clearing == clearing_ && before.pushes_wanted == pushes_wanted &&
+        size_bytes >= before.size_bytes) {
+      return {before.state, std::nullopt};
     }
     const clearing guard{clearing_, where};
     const std::size_t rounded = align_up(size_bytes, this->tiers[where].map.granule_bytes());
@@ -75,7 +78,9 @@ class evictor : public packer<Device> {
           continue;
         }
         contended = contended || wanted_by_others(wanting, where);
-        return {contended ? room_state::contended : room_state::impossible, std::nullopt};
+        before = {contended ? room_state::contended : room_state::impossible, this->changes, size_bytes,
+                  clearing_ & ~(std::uint32_t{1} << where), pushes_wanted};
+        return {before.state, std::nullopt};
       }
       bool waits = false;
       bool blocked = false;
@@ -155,9 +160,11 @@ class evictor : public packer<Device> {
       }
       return this->start_move(b, where, below, priority) ? room_state::ready : room_state::pending;
     }
-    // Nothing below has room: up again, but only into room that nobody has and that is not being made for somebody.
+    // Nothing below has room: up again, but only into room that nobody has, and only for a caller that wants this very
+    // tier. Where room is being made further up, what goes up would come down again, for ever.
+    if (clearing_ != std::uint32_t{1} << where) return contended ? room_state::contended : room_state::impossible;
     for (std::size_t above = where; above-- > 0;) {
-      if (!rule_of(b).allows(above) || (clearing_ >> above & 1U) != 0) continue;
+      if (!rule_of(b).allows(above)) continue;
       if (b.in(above).absent()) {
         auto taken = this->take_place(above, b.size_bytes());
         if (!taken) continue;
@@ -207,44 +214,6 @@ class evictor : public packer<Device> {
       return true;
     }
     return false;
-  }
-
-  /// The error of a request that no eviction can serve: what was asked, what is free, who holds the rest.
-  [[nodiscard]] out_of_memory no_room(std::size_t where, std::size_t asked_bytes) const {
-    const auto& t = this->tiers[where];
-    std::array<std::size_t, role_count> leased{};
-    std::string list;
-    std::size_t listed = 0;
-    for (const auto& [offset, b] : this->blocks.in(where)) {
-      const auto& r = b->in(where);
-      if (r.leases == 0) continue;
-      leased[static_cast<std::size_t>(b->what())] += r.size_bytes;
-      if (++listed <= 8) {
-        list += (list.empty() ? "" : ", ") + ("#" + std::to_string(b->id()) + " ") + std::string{name(b->what())} +
-                " " + format_bytes(b->size_bytes());
-      }
-    }
-    if (listed > 8) list += ", and " + std::to_string(listed - 8) + " more";
-    std::string by_role;
-    for (const role what : all_roles) {
-      const std::size_t bytes = leased[static_cast<std::size_t>(what)];
-      if (bytes > 0) by_role += (by_role.empty() ? "" : ", ") + std::string{name(what)} + " " + format_bytes(bytes);
-    }
-    const std::size_t free = t.map.free_bytes() + (t.budget_bytes() - t.map.capacity_bytes());
-    std::string text = t.name() + ": asked " + format_bytes(asked_bytes) + ", free " + format_bytes(free) +
-                       " (largest piece " + format_bytes(t.map.largest_free_bytes()) + ") of a budget of " +
-                       format_bytes(t.budget_bytes());
-    if (t.staging_bytes > 0) text += " with staging of " + format_bytes(t.staging_bytes);
-    text += listed > 0 ? "; leased: " + by_role + " (" + list + ")" : "; nothing is leased";
-    if (!t.refusal.empty()) text += "; " + t.refusal;
-    if (asked_bytes > t.budget_bytes() - t.staging_bytes) {
-      text += ": the tensor is larger than the tier; raise its budget or split the tensor";
-    } else if (listed > 0) {
-      text += ": end leases sooner, raise the budget, or give the tiers below more room";
-    } else {
-      text += ": raise the budget, or give the tiers below more room";
-    }
-    return {t.name(), asked_bytes, free, text};
   }
 
   bool pushes_wanted = false;  // whether blocks that callers wait for may be moved down for another caller
@@ -385,6 +354,15 @@ class evictor : public packer<Device> {
   }
 
   Eviction policy_{};
+  // The last answer that there is no room in a tier.
+  struct refusal {
+    room_state state = room_state::impossible;
+    std::uint64_t changes = ~std::uint64_t{0};
+    std::size_t size_bytes = 0;
+    std::uint32_t clearing = 0;
+    bool pushes_wanted = false;
+  };
+  std::array<refusal, 32> refusals_{};
   std::uint32_t clearing_ = 0;  // tiers in which room is being made, as bits
 };
 

@@ -4,6 +4,7 @@
 // What tensors may come to need: checked when a tensor is made, so that hour three brings no surprise.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -30,6 +31,7 @@ class ledger : public evictor<Device, Eviction> {
  public:
   using typename evictor<Device, Eviction>::block_type;
   using evictor<Device, Eviction>::evictor;
+  using evictor<Device, Eviction>::only_tier;
 
   block_type& create(role what, std::size_t size_bytes, std::optional<placement_rule> rule) {
     if (size_bytes > 0) promise(size_bytes, tiers_of(rule ? *rule : this->limits.place.of(what)));
@@ -54,6 +56,47 @@ class ledger : public evictor<Device, Eviction> {
     b.dying = true;
     for (std::size_t i = 0; i < b.tier_count(); ++i) this->cancel_reads(b, i);
     this->reclaim(b);
+  }
+
+  /// The error of a request that no eviction can serve: what was asked, what is free, who holds the rest.
+  [[nodiscard]] out_of_memory no_room(std::size_t where, std::size_t asked_bytes) const {
+    const auto& t = this->tiers[where];
+    std::array<std::size_t, role_count> leased{};
+    std::string list;
+    std::size_t listed = 0;
+    std::size_t staying_bytes = 0;
+    for (const auto& [offset, b] : this->blocks.in(where)) {
+      const auto& r = b->in(where);
+      if (only_tier(*b) == where) staying_bytes += r.size_bytes;
+      if (r.leases == 0) continue;
+      leased[static_cast<std::size_t>(b->what())] += r.size_bytes;
+      if (++listed <= 8) {
+        list += (list.empty() ? "" : ", ") + ("#" + std::to_string(b->id()) + " ") + std::string{name(b->what())} +
+                " " + format_bytes(b->size_bytes());
+      }
+    }
+    if (listed > 8) list += ", and " + std::to_string(listed - 8) + " more";
+    std::string by_role;
+    for (const role what : all_roles) {
+      const std::size_t bytes = leased[static_cast<std::size_t>(what)];
+      if (bytes > 0) by_role += (by_role.empty() ? "" : ", ") + std::string{name(what)} + " " + format_bytes(bytes);
+    }
+    const std::size_t free = t.map.free_bytes() + (t.budget_bytes() - t.map.capacity_bytes());
+    std::string text = t.name() + ": asked " + format_bytes(asked_bytes) + ", free " + format_bytes(free) +
+                       " (largest piece " + format_bytes(t.map.largest_free_bytes()) + ") of a budget of " +
+                       format_bytes(t.budget_bytes());
+    if (t.staging_bytes > 0) text += " with staging of " + format_bytes(t.staging_bytes);
+    text += listed > 0 ? "; leased: " + by_role + " (" + list + ")" : "; nothing is leased";
+    if (staying_bytes > 0) text += "; " + format_bytes(staying_bytes) + " are tensors that may live nowhere else";
+    if (!t.refusal.empty()) text += "; " + t.refusal;
+    if (asked_bytes > t.budget_bytes() - t.staging_bytes) {
+      text += ": the tensor is larger than the tier; raise its budget or split the tensor";
+    } else if (listed > 0) {
+      text += ": end leases sooner, raise the budget, or give the tiers below more room";
+    } else {
+      text += ": raise the budget, or give the tiers below more room";
+    }
+    return {t.name(), asked_bytes, free, text};
   }
 
  private:
@@ -102,25 +145,19 @@ class ledger : public evictor<Device, Eviction> {
   }
 
   // Whether the tiers of a set hold all tensors that are bound to them, a new one of `need` bytes for `allowed` tiers
-  // included, beside the largest of the others, which come to the first tier for their leases. With several tiers there
-  // must be room to exchange two tensors; a lazy tier sees to that itself.
+  // included. With several tiers there must be room to exchange two tensors; a lazy tier sees to that itself.
   [[nodiscard]] bool fits(std::uint32_t set, std::uint32_t allowed, std::size_t need,
                           const std::vector<std::size_t>& capacities) const {
     std::size_t bound = 0;
     std::size_t largest = 0;
-    std::size_t visitor = 0;
     const auto count = [&](std::uint32_t their_tiers, std::size_t bytes, std::size_t one_bytes) {
-      if ((their_tiers & ~set) == 0) {
-        bound += bytes;
-        largest = (std::max)(largest, one_bytes);
-      } else if ((their_tiers & set & 1U) != 0) {
-        visitor = (std::max)(visitor, one_bytes);
-      }
+      if ((their_tiers & ~set) != 0) return;
+      bound += bytes;
+      largest = (std::max)(largest, one_bytes);
     };
     for (const auto& [their_tiers, tensors] : promised_to_) count(their_tiers, tensors.bytes, tensors.largest_bytes);
     count(allowed, need, need);
     if (bound == 0) return true;
-    largest = (std::max)(largest, visitor);
     std::size_t whole = 0;  // in wholes of the largest tensor
     std::size_t raw = 0;
     bool first = true;
@@ -128,7 +165,7 @@ class ledger : public evictor<Device, Eviction> {
       if ((set >> i & 1U) == 0) continue;
       // Nothing ever has to leave: all are there at once, and where they can also be elsewhere, in pieces of any order.
       const std::size_t apart = (set & (set - 1)) == 0 ? 0 : largest;
-      if (std::exchange(first, false) && bound + visitor + apart <= capacities[i]) return true;
+      if (std::exchange(first, false) && bound + apart <= capacities[i]) return true;
       if (this->tiers[i].memory.properties().lazy) return checked_add(raw, capacities[i]).value_or(bound) >= bound;
       raw += capacities[i];
       whole += capacities[i] / largest * largest;

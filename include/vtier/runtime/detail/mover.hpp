@@ -51,6 +51,7 @@ class mover : public state<Device> {
     t.source_after = source.written;
     t.target_after = target.uses();
     t.owner = ++last_flight_;
+    ++this->changes;
     auto handle = this->moving->start(std::move(t));
     auto& link = this->moved[from * this->tiers.size() + to];
     link.moved_bytes += b.size_bytes();
@@ -145,6 +146,7 @@ class mover : public state<Device> {
 
  private:
   void conclude(const transfer<event>& t) {
+    ++this->changes;
     const auto at = this->flights.find(t.owner);
     VTIER_ASSERT(at != this->flights.end(), "a transfer ended that nobody had started");
     const flight<Device> f = at->second;

@@ -68,6 +68,7 @@ class packer : public mover<Device> {
       if (!target) continue;
       std::memmove(t.memory.base() + *target, t.memory.base() + r.offset_bytes, b->size_bytes());
       this->blocks.moved(where, *b, *target);
+      ++this->changes;
     }
     return t.map.waits(passed) || waits;
   }
@@ -96,6 +97,7 @@ class packer : public mover<Device> {
     r.written = b.current(where) ? std::move(arrival) : std::move(taken->uses);
     r.readers.clear();
     this->blocks.moved(where, b, taken->offset_bytes);
+    ++this->changes;
     t.map.give_back(old_offset, r.size_bytes, std::move(old_uses));
   }
 

@@ -182,6 +182,7 @@ class state {
 
   /// Gives a block a place in a tier.
   void place(block_type& b, std::size_t where, taken_range<event> taken) {
+    ++changes;
     b.in(where).place(taken.offset_bytes, taken.size_bytes, std::move(taken.uses));
     try {
       blocks.placed(where, b);
@@ -197,6 +198,7 @@ class state {
 
   /// Takes a block's place in a tier away.
   void drop(block_type& b, std::size_t where) {
+    ++changes;
     auto& r = b.in(where);
     const std::size_t offset = r.offset_bytes;
     const std::size_t size = r.size_bytes;
@@ -246,6 +248,7 @@ class state {
   std::size_t promised_bytes = 0;  // what all tensors may come to need, rounded
   std::size_t largest_bytes = 0;
   std::uint64_t tick = 0;
+  std::uint64_t changes = 0;  // of places, leases and transfers: what was impossible stays so until the next
 
  private:
   void register_host(tier<Device>& t) {
