@@ -95,7 +95,7 @@ TEST_CASE("training in every order of events gives the same bits", "[train_gpt][
     const outcome tiered = train(order, 128_KiB);
     CAPTURE(order);
     REQUIRE(tiered.violations.empty());
-    CHECK(tiered.moved_to_files > 50'000);
+    CHECK(tiered.moved_to_files > 10'000);
     REQUIRE(tiered.losses == resident.losses);
     REQUIRE(tiered.parameters.size() == resident.parameters.size());
     REQUIRE(std::memcmp(tiered.parameters.data(), resident.parameters.data(),

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
