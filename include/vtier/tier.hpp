@@ -14,6 +14,7 @@
 #include <vtier/core/element.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/core/random_source.hpp>
 #include <vtier/core/shape.hpp>
 #include <vtier/topology/affinity.hpp>

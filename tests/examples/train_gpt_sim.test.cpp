@@ -65,7 +65,7 @@ outcome train(std::uint64_t order, std::size_t hbm_bytes) {
     limits.progress_thread = false;
     limits.staging_budget = 32_KiB;
     limits.chunk_bytes_max = 8_KiB;
-    vtier::hierarchy mem{vtier::hbm{gpu, {.budget = hbm_bytes}}, vtier::pinned{gpu, {.budget = 160_KiB}},
+    vtier::hierarchy mem{vtier::hbm{gpu, {.budget = hbm_bytes}}, vtier::pinned{gpu, {.budget = 96_KiB}},
                          vtier::sim::file{nvme, {.budget = 16_MiB}}, limits};
     constexpr std::size_t steps = 3;
     adamw_settings settings;
@@ -95,7 +95,7 @@ TEST_CASE("training in every order of events gives the same bits", "[train_gpt][
     const outcome tiered = train(order, 128_KiB);
     CAPTURE(order);
     REQUIRE(tiered.violations.empty());
-    CHECK(tiered.moved_to_files > 10'000);
+    CHECK(tiered.moved_to_files > 50'000);
     REQUIRE(tiered.losses == resident.losses);
     REQUIRE(tiered.parameters.size() == resident.parameters.size());
     REQUIRE(std::memcmp(tiered.parameters.data(), resident.parameters.data(),

@@ -19,6 +19,7 @@
 #include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/device/detail/host_memory.hpp>
 #include <vtier/device/detail/host_queue.hpp>
 #include <vtier/device/device.hpp>
@@ -61,7 +62,8 @@ class stream_ref {
 ///
 /// Needs   nobody feeds it while it is destroyed
 /// Gives   the destructor blocks until everything submitted has run; it needs no device handle to be left. An error
-///         that no synchronize() has told by then is with the events recorded after it
+///         that no synchronize() has told by then is with the events recorded after it. In a forked child it does
+///         nothing
 /// Threads any; moving and destroying it one at a time
 class stream {
  public:
@@ -98,7 +100,7 @@ class stream {
 /// Gives   a handle: copies are the same device, each construction is another one with a limit of its own
 /// Errors  out_of_memory(name) beyond the limit or where the system gives no pages; device_error for a thread that does
 ///         not start, and from the first synchronize() after a launched function has thrown; usage_error for a stream
-///         that was moved from or is gone
+///         that was moved from or is gone, and in a forked child, which has no threads of its parent
 /// Threads any
 /// Cost    a call that submits work takes one lock and allocates for event and launch only; it blocks while the stream
 ///         holds queue_items_max items, and nowhere else does the host block but in synchronize()
@@ -112,7 +114,10 @@ class device {
   explicit device(const device_options& options) : state_{std::make_shared<detail::memory>(options)} {}
 
   /// Starts a stream and its thread.
-  [[nodiscard]] stream make_stream() const { return stream{detail::queue::make()}; }
+  [[nodiscard]] stream make_stream() const {
+    state_->home().check(name().c_str());
+    return stream{detail::queue::make({state_, &state_->home()})};
+  }
 
   /// Marks this point of the stream.
   [[nodiscard]] event record(stream_ref s) const {
@@ -132,6 +137,7 @@ class device {
   /// Blocks until the event has passed, then throws what a function launched before it has thrown and nobody was told.
   void synchronize(const event& e) const {
     if (e.state_ == nullptr) return;
+    if (!e.state_->passed()) state_->home().check(name().c_str());
     e.state_->wait();
     e.state_->tell();
   }
@@ -182,7 +188,7 @@ class device {
 
   /// Takes device memory back once the stream has come here.
   void deallocate(stream_ref s, void* block, std::size_t size_bytes) const noexcept {
-    if (block == nullptr) return;
+    if (block == nullptr || !state_->home().here()) return;
     VTIER_ASSERT(s.state_ != nullptr, "device memory was freed in a stream that was moved from");
     std::shared_ptr<detail::mark> done;
     try {

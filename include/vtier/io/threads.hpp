@@ -29,6 +29,7 @@
 
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/io/detail/posix_system.hpp>
 #include <vtier/io/engine_options.hpp>
 #include <vtier/io/file_engine.hpp>
@@ -84,7 +85,8 @@ class bounded_queue {
 ///
 /// Gives   completions in any order. EINTR is retried inside; a short transfer is reported as it is. Destruction waits
 ///         for all that was accepted, then for the threads
-/// Errors  usage_error for limits out of range, io_error (EAGAIN) where the system makes no more threads
+/// Errors  usage_error for limits out of range and from try_submit in a forked child, io_error (EAGAIN) where the
+///         system makes no more threads
 /// Threads one at a time
 /// Cost    no allocation after construction; one lock and one wake-up for each request
 template <class System>
@@ -99,13 +101,14 @@ class basic_threads {
   }
   ~basic_threads() {
     // A forked child has the object but not its threads: nothing can be joined there.
-    if (state_ && state_->process != ::getpid()) static_cast<void>(state_.release());
+    if (state_ && !state_->home.here()) static_cast<void>(state_.release());
   }
 
   /// Takes a request; false where depth_max() are in flight.
   ///
   /// Needs   the request's memory until its completion was reaped
   bool try_submit(const file_request& request) {
+    state_->home.check("this file engine");
     if (state_->in_flight == state_->options.depth_max) return false;
     {
       const std::scoped_lock hold{state_->lock};
@@ -118,6 +121,7 @@ class basic_threads {
 
   /// Takes completions, as many as are there and fit; never blocks on I/O.
   std::size_t reap(std::span<file_completion> completions) {
+    if (!state_->home.here()) return 0;
     const std::scoped_lock hold{state_->lock};
     std::size_t count = 0;
     while (count < completions.size() && !state_->finished.empty()) completions[count++] = state_->finished.pop();
@@ -129,7 +133,7 @@ class basic_threads {
   ///
   /// Units   ns
   void wait(std::int64_t timeout_ns) {
-    if (state_->in_flight == 0 || timeout_ns <= 0) return;
+    if (state_->in_flight == 0 || timeout_ns <= 0 || !state_->home.here()) return;
     // Beyond this a point in time does not fit in 64 bits; nobody waits a century.
     constexpr std::int64_t timeout_max_ns = std::int64_t{1} << 61U;
     std::unique_lock hold{state_->lock};
@@ -209,7 +213,7 @@ class basic_threads {
 
     const engine_options options;
     const System system;
-    const ::pid_t process = ::getpid();
+    const process_mark home;
     std::size_t in_flight = 0;  // touched by the caller's side only
     std::mutex lock;            // for all that follows but the workers
     std::condition_variable work;

@@ -33,6 +33,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/io/detail/errno_name.hpp>
 #include <vtier/io/engine_options.hpp>
 #include <vtier/io/file_engine.hpp>
@@ -99,7 +100,7 @@ struct uring_system {
 /// Gives   completions in any order; short transfers are reported as they are. Destruction waits for all that was
 ///         accepted; what has not begun after ten seconds is cancelled
 /// Errors  usage_error for limits out of range; io_error with the errno of the set-up, which says the likely reason;
-///         try_submit throws io_error when the ring itself is broken
+///         try_submit throws io_error when the ring itself is broken, usage_error in a forked child
 /// Threads one at a time, any of them
 /// Cost    no allocation after construction but in register_buffers; one system call for each request
 /// Source  io_uring(7), io_uring_setup(2), io_uring_enter(2)
@@ -155,7 +156,7 @@ class basic_uring {
 
     ~state() {
       // A forked child shares the ring with its parent, whose completions these are.
-      if (process == ::getpid()) {
+      if (home.here()) {
         drain();
         if (!regions.empty()) static_cast<void>(::io_uring_unregister_buffers(&ring));  // queue_exit alone unpins late
       }
@@ -163,6 +164,7 @@ class basic_uring {
     }
 
     bool try_submit(const file_request& request) {
+      home.check("this file engine");
       flush();
       if (broken != 0) throw broken_error();
       if (unsent || in_flight == options.depth_max) return false;
@@ -182,6 +184,7 @@ class basic_uring {
     }
 
     std::size_t reap(std::span<file_completion> completions) noexcept {
+      if (!home.here()) return 0;
       std::size_t count = 0;
       if (lost && !completions.empty()) {
         completions[count++] = {unsent_tag, -broken};
@@ -202,7 +205,7 @@ class basic_uring {
 
     void wait(std::int64_t timeout_ns) noexcept {
       const auto start = std::chrono::steady_clock::now();
-      std::int64_t left_ns = timeout_ns;
+      std::int64_t left_ns = home.here() ? timeout_ns : 0;
       while (in_flight > 0 && !lost && left_ns > 0) {
         flush();
         // What the kernel did not take yet has no completion to wait for: look again soon.
@@ -212,6 +215,7 @@ class basic_uring {
     }
 
     bool register_buffers(std::span<const std::span<std::byte>> buffers) {
+      home.check("this file engine");
       if (!regions.empty()) {
         static_cast<void>(::io_uring_unregister_buffers(&ring));
         regions.clear();
@@ -353,7 +357,7 @@ class basic_uring {
     const engine_options options;
     vtier::notes remarks;
     const System system;
-    const ::pid_t process = ::getpid();
+    const process_mark home;
     ::io_uring ring{};
     std::vector<region> regions;  // by address
     std::size_t in_flight = 0;    // accepted and not reaped

@@ -19,6 +19,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/io/engine.hpp>
 #include <vtier/memory/budget.hpp>
 #include <vtier/memory/detail/alignment.hpp>
@@ -45,7 +46,8 @@ struct mapped_file_options {
 /// Needs   directories that exist, are writable, and are not links
 /// Gives   a resource whose pointers host code may touch; deallocated space goes back to the file system
 /// Errors  io_error from the constructor for a directory that cannot be used; out_of_memory from the budget, io_error
-///         (ENOSPC) from a full disk: never a signal at the first store
+///         (ENOSPC) from a full disk: never a signal at the first store; usage_error in a forked child, which shares
+///         the file with its parent. What it gives back stays the parent's
 /// Threads any
 class mapped_file {
  public:
@@ -62,6 +64,7 @@ class mapped_file {
       throw usage_error(name() + ": a mapping is aligned to pages, asked " + format_bytes(alignment_bytes));
     }
     if (size_bytes == 0) return nullptr;
+    state_->home.check("this mapped_file");
     const auto charged = checked_align_up(size_bytes, state_->map.granule_bytes());
     if (!charged) throw state_->limit.exceeded(size_bytes);
     if (!state_->limit.try_take(*charged)) throw state_->limit.exceeded(size_bytes);
@@ -85,7 +88,7 @@ class mapped_file {
   }
 
   void deallocate(void* pointer, std::size_t size_bytes, std::size_t /*alignment_bytes*/) const noexcept {
-    if (pointer == nullptr) return;
+    if (pointer == nullptr || !state_->home.here()) return;
     const std::size_t charged = align_up(size_bytes, state_->map.granule_bytes());
     {
       const std::scoped_lock hold{state_->lock};
@@ -100,6 +103,7 @@ class mapped_file {
   ///
   /// Errors  usage_error where nothing is left; io_error as the constructor
   [[nodiscard]] slab make_slab() const {
+    state_->home.check("this mapped_file");
     const std::size_t rest = state_->limit.take_rest();
     std::unique_ptr<backing> owner;
     try {
@@ -146,6 +150,7 @@ class mapped_file {
           heap{directories, wanted.direct, wanted.budget, wanted.stripe_bytes, remarks},
           map{heap.size_bytes(), (std::max)(detail::page_bytes(), heap.alignment_bytes())} {}
 
+    process_mark home;
     std::vector<std::string> directories;
     mapped_file_options options;
     vtier::notes remarks;
@@ -164,6 +169,7 @@ class mapped_file {
     std::byte* base() override { return files.base(); }
     void commit(std::size_t end_bytes) override {
       if (end_bytes <= committed_bytes) return;
+      owner->home.check("this mapped_file");
       files.reserve(committed_bytes, end_bytes - committed_bytes);
       committed_bytes = end_bytes;
     }

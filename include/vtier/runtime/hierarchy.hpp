@@ -48,6 +48,7 @@ concept hierarchy_part = resource<P> || std::same_as<P, options>;
 /// Errors  the constructor: usage_error for limits that do not fit together, out_of_memory, io_error, device_error;
 /// then
 ///         nothing was kept
+/// Forks   a forked child may drop its handles, which does nothing; other calls there are usage_errors
 /// Threads every member any. The destructor stops the progress thread; tensors and leases that outlive the object
 ///         keep its memory and go on working, moved by their own calls. Whoever lets the last of them go blocks until
 ///         file transfers have ended and kernels that used the memory have passed
@@ -88,7 +89,10 @@ class hierarchy {
     for (auto& m : made) {
       if (m) slabs.push_back(std::move(*m));
     }
-    core_ = std::make_shared<core_type>(std::move(on), std::move(slabs), std::move(limits));
+    const auto leave = [](core_type* gone) {
+      if (gone->here()) delete gone;  // in a forked child it belongs to threads that are not there
+    };
+    core_ = {new core_type(std::move(on), std::move(slabs), std::move(limits)), leave};
     const auto tell = [&](const auto& part) {
       if constexpr (resource<std::remove_cvref_t<decltype(part)>>) core_->say(part.notes());
     };

@@ -7,12 +7,15 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/topology/affinity.hpp>
 
 namespace vtier {
@@ -23,75 +26,96 @@ enum class progress_state { idle, waiting, moved };
 /// A thread that calls a function while there is something to do, and sleeps otherwise.
 ///
 /// Needs   a function that never blocks for long and never throws; it is called from the thread only
-/// Threads wake() any; the destructor joins
+/// Errors  the constructor: device_error (EAGAIN) where the system makes no more threads
+/// Threads wake() any; the destructor joins. In a forked child, where the thread is not, no member does anything
 class progress {
  public:
   progress(std::function<progress_state()> work, std::vector<unsigned> cpus, notes remarks)
-      : work_{std::move(work)}, thread_{[this, where = std::move(cpus), said = std::move(remarks)]() mutable {
-          run(where, said);
-        }} {}
+      : state_{std::make_unique<state>()} {
+    state_->work = std::move(work);
+    try {
+      state_->thread = std::thread{
+          [s = state_.get(), where = std::move(cpus), said = std::move(remarks)]() mutable { s->run(where, said); }};
+    } catch (const std::system_error& e) {
+      throw device_error(e.code().value(), "the progress thread cannot start (" + e.code().message() +
+                                               "): raise the limit on threads (ulimit -u, or pids.max of the "
+                                               "container), or set options.progress_thread to false");
+    }
+  }
 
   progress(const progress&) = delete;
   progress& operator=(const progress&) = delete;
 
   ~progress() {
-    {
-      const std::scoped_lock hold{lock_};
-      stop_ = true;
+    if (!state_->home.here()) {
+      static_cast<void>(state_.release());  // neither the thread nor who waits on the condition can be waited for
+      return;
     }
-    changed_.notify_all();
-    thread_.join();
+    {
+      const std::scoped_lock hold{state_->lock};
+      state_->stop = true;
+    }
+    state_->changed.notify_all();
+    state_->thread.join();
   }
 
   /// The CPUs that the thread was to run on and, read back, does run on; empty while unbound.
   [[nodiscard]] std::vector<unsigned> bound() const {
-    const std::scoped_lock hold{lock_};
-    return bound_;
+    if (!state_->home.here()) return {};
+    const std::scoped_lock hold{state_->lock};
+    return state_->bound;
   }
 
   /// Says that there is something to do.
   void wake() noexcept {
+    if (!state_->home.here()) return;
     {
-      const std::scoped_lock hold{lock_};
-      awake_ = true;
+      const std::scoped_lock hold{state_->lock};
+      state_->awake = true;
     }
-    changed_.notify_all();
+    state_->changed.notify_all();
   }
 
  private:
-  void run(const std::vector<unsigned>& cpus, notes& remarks) {
-    if (!cpus.empty()) {
-      const bool taken = bind_this_thread(cpus);
-      auto now = bound_cpus();
-      if (taken && !now.empty() && common_cpus(now, cpus) == now) {
-        const std::scoped_lock hold{lock_};
-        bound_ = std::move(now);
-      } else {
-        remarks.say("the progress thread runs unbound: none of the CPUs it was to run on is allowed for this process");
+  struct state {
+    void run(const std::vector<unsigned>& cpus, notes& remarks) {
+      if (!cpus.empty()) {
+        const bool taken = bind_this_thread(cpus);
+        auto now = bound_cpus();
+        if (taken && !now.empty() && common_cpus(now, cpus) == now) {
+          const std::scoped_lock hold{lock};
+          bound = std::move(now);
+        } else {
+          remarks.say(
+              "the progress thread runs unbound: none of the CPUs it was to run on is allowed for this process");
+        }
+      }
+      for (;;) {
+        const progress_state found = work();
+        std::unique_lock hold{lock};
+        if (stop) return;
+        if (found == progress_state::idle) {
+          changed.wait(hold, [this] { return stop || awake; });
+        } else if (found == progress_state::waiting) {
+          // Events of a device and of a drive have no common signal; a short sleep costs less than a spin.
+          changed.wait_for(hold, std::chrono::microseconds{100}, [this] { return stop || awake; });
+        }
+        if (stop) return;
+        awake = false;
       }
     }
-    for (;;) {
-      const progress_state state = work_();
-      std::unique_lock hold{lock_};
-      if (stop_) return;
-      if (state == progress_state::idle) {
-        changed_.wait(hold, [this] { return stop_ || awake_; });
-      } else if (state == progress_state::waiting) {
-        // Events of a device and of a drive have no common signal; a short sleep costs less than a spin.
-        changed_.wait_for(hold, std::chrono::microseconds{100}, [this] { return stop_ || awake_; });
-      }
-      if (stop_) return;
-      awake_ = false;
-    }
-  }
 
-  mutable std::mutex lock_;
-  std::condition_variable changed_;
-  bool stop_ = false;
-  bool awake_ = false;
-  std::vector<unsigned> bound_;
-  std::function<progress_state()> work_;
-  std::thread thread_;
+    const process_mark home;
+    std::mutex lock;
+    std::condition_variable changed;
+    bool stop = false;
+    bool awake = false;
+    std::vector<unsigned> bound;
+    std::function<progress_state()> work;
+    std::thread thread;
+  };
+
+  std::unique_ptr<state> state_;
 };
 
 }  // namespace vtier

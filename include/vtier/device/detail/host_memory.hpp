@@ -26,6 +26,7 @@
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/device/detail/launch_failure.hpp>
 #include <vtier/device/device.hpp>
 
@@ -125,6 +126,7 @@ class memory {
   /// Gives a block. With `after`, bytes whose release is queued count as free, and `after` is what to wait for first:
   /// pages are touched only then, so that the limit holds for what is really used.
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::vector<std::shared_ptr<mark>>* after) {
+    home_.check(name_.c_str());
     {
       const std::scoped_lock hold{lock_};
       std::size_t room_bytes = free_bytes();
@@ -163,6 +165,7 @@ class memory {
   }
 
   void deallocate(void* block, std::size_t size_bytes, mark* done) noexcept {
+    if (!home_.here()) return;  // in a forked child the lock may be held by a thread that is not there
     give_pages(block, size_bytes, alignment_bytes);
     const std::scoped_lock hold{lock_};
     VTIER_ASSERT(used_bytes_ >= size_bytes, "more device memory was freed than allocated: was the size another one?");
@@ -173,11 +176,13 @@ class memory {
   }
 
   [[nodiscard]] device_memory now() const {
+    home_.check(name_.c_str());
     const std::scoped_lock hold{lock_};
     return {free_bytes(), limit_bytes_};
   }
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const process_mark& home() const noexcept { return home_; }
 
  private:
   struct release {
@@ -191,6 +196,7 @@ class memory {
     return limit_bytes_ > used_bytes_ ? limit_bytes_ - used_bytes_ : 0;
   }
 
+  process_mark home_;
   std::string name_;
   std::size_t limit_bytes_;
   mutable std::mutex lock_;

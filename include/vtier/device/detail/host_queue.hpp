@@ -26,6 +26,8 @@
 #include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/process_mark.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/device/detail/host_memory.hpp>
 
 namespace vtier::host {
@@ -72,12 +74,15 @@ inline item release_item(std::shared_ptr<memory> owner, void* block, std::size_t
   return {work_kind::release, {}, block, nullptr, size_bytes, std::move(done), std::move(owner), nullptr, nullptr};
 }
 
-/// A stream's work, first in first out, and the thread that does it.
+/// A stream's work, first in first out, and the thread that does it. The thread holds the queue too: in a forked child,
+/// which has no such thread, it is never destroyed.
 class queue {
  public:
+  explicit queue(std::shared_ptr<const process_mark> home) noexcept : home_{std::move(home)} {}
+
   /// Starts the thread.
-  [[nodiscard]] static std::shared_ptr<queue> make() {
-    auto made = std::make_shared<queue>();
+  [[nodiscard]] static std::shared_ptr<queue> make(std::shared_ptr<const process_mark> home) {
+    auto made = std::make_shared<queue>(std::move(home));
     try {
       made->worker_ = std::thread{[made] { made->work(); }};
     } catch (const std::system_error& e) {
@@ -89,6 +94,8 @@ class queue {
 
   /// Adds work; blocks while the queue is full. False where the stream is gone, and with it everything has run.
   [[nodiscard]] bool push(item next) {
+    if (!mark_.here()) return false;  // nobody would do it in a forked child
+    home_->check("this stream of a host device");
     std::unique_lock hold{lock_};
     room_.wait(hold, [&] { return items_.size() < queue_items_max || closed_; });
     if (closed_) return false;
@@ -99,8 +106,10 @@ class queue {
     return true;
   }
 
-  /// Does what is left and ends the thread.
+  /// Does what is left and ends the thread; nothing in a forked child.
   void close() noexcept {
+    if (!mark_.here()) return worker_.detach();  // a forked child has the stream, but not its thread
+    if (!home_->here()) return;
     {
       const std::scoped_lock hold{lock_};
       stopping_ = true;
@@ -115,7 +124,7 @@ class queue {
 
   /// Blocks until nothing is queued; the way out where there is no memory to queue anything.
   void settle() noexcept {
-    for (;; std::this_thread::yield()) {
+    for (; home_->here(); std::this_thread::yield()) {
       const std::scoped_lock hold{lock_};
       if (items_.empty() && !busy_) return;
     }
@@ -187,6 +196,8 @@ class queue {
     }
   }
 
+  std::shared_ptr<const process_mark> home_;
+  const process_mark mark_;
   std::mutex lock_;
   std::condition_variable ready_;  // for the thread: there is work
   std::condition_variable room_;   // for callers: there is room

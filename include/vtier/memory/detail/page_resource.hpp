@@ -18,6 +18,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/memory/budget.hpp>
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/pages.hpp>
@@ -54,20 +55,24 @@ struct page_state {
   }
 };
 
-/// The slab of a host resource: its pages and its share of the budget, both returned together.
+/// The slab of a host resource: its pages and its share of the budget, both returned together. Drives write into it, so
+/// that a forked child does not get it: there nothing is returned either, the addresses may be somebody else's.
 class page_slab final : public slab_backing {
  public:
   page_slab(std::shared_ptr<page_state> state, std::size_t size_bytes)
       : state_{std::move(state)}, size_bytes_{size_bytes} {
     pointer_ = state_->map(size_bytes_, page_bytes());
+    if (!state_->device_allocate) keep_from_children(pointer_, size_bytes_);
   }
   ~page_slab() override {
+    if (!home_.here()) return;
     state_->unmap(pointer_, size_bytes_);
     state_->limit.give_back(size_bytes_);
   }
   std::byte* base() override { return static_cast<std::byte*>(pointer_); }
 
  private:
+  process_mark home_;
   std::shared_ptr<page_state> state_;
   std::size_t size_bytes_;
   void* pointer_;

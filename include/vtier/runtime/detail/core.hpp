@@ -21,6 +21,7 @@
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/residency/access.hpp>
 #include <vtier/residency/role.hpp>
 #include <vtier/runtime/detail/waiter.hpp>
@@ -66,6 +67,7 @@ class core {
 
   /// Stops it; from here on things move during calls only.
   void stop_progress() noexcept {
+    if (!here()) return;
     std::unique_ptr<progress> gone;  // joined without the lock, which the thread may be waiting for
     const std::scoped_lock hold{state_.lock};
     gone.swap(thread_);
@@ -87,6 +89,7 @@ class core {
   }
 
   void release(grant& g) noexcept {
+    if (!here()) return;
     std::optional<event> after;
     if (g.stream) {
       after = end_of_work(*g.stream);
@@ -101,6 +104,7 @@ class core {
   }
 
   block_type& create(role what, std::size_t size_bytes, std::optional<placement_rule> rule) {
+    check_process();
     std::unique_lock hold{state_.lock};
     block_type& b = state_.create(what, size_bytes, rule);
     // What can live in one tier only can never make way there: its place is found now or never.
@@ -117,6 +121,7 @@ class core {
   }
 
   void destroy(block_type& b) noexcept {
+    if (!here()) return;
     const std::scoped_lock hold{state_.lock};
     state_.queue.forget(b.id());
     state_.destroy(b);
@@ -127,6 +132,7 @@ class core {
       throw usage_error("tier " + std::to_string(tier) + " was named, the hierarchy has " +
                         std::to_string(state_.tiers.size()));
     }
+    check_process();
     if (b.size_bytes() == 0) return;
     {
       const std::scoped_lock hold{state_.lock};
@@ -137,16 +143,18 @@ class core {
   }
 
   void flush(block_type& b) {
+    check_process();
     std::unique_lock hold{state_.lock};
     state_.flush(hold, b);
   }
 
-  bool poll() noexcept { return work() == progress_state::moved; }
+  bool poll() noexcept { return here() && work() == progress_state::moved; }
 
   [[nodiscard]] std::size_t tier_count() const noexcept { return state_.tiers.size(); }
   [[nodiscard]] const Device& on() const noexcept { return state_.on; }
 
   void begin_step() {
+    check_process();
     const std::scoped_lock hold{state_.lock};
     if (stepping_) throw usage_error("a step began inside another: end the first before the next begins");
     stepping_ = true;
@@ -154,6 +162,7 @@ class core {
   }
 
   void end_step() noexcept {
+    if (!here()) return;
     const std::scoped_lock hold{state_.lock};
     stepping_ = false;
     ++state_.counted.step_count;
@@ -161,6 +170,7 @@ class core {
   }
 
   [[nodiscard]] statistics count() {
+    check_process();
     const std::scoped_lock hold{state_.lock};
     statistics result = count_of<Device>(state_);
     if (thread_) result.progress_cpus = thread_->bound();
@@ -168,6 +178,7 @@ class core {
   }
 
   [[nodiscard]] std::vector<std::string> broken_rules() {
+    check_process();
     const std::scoped_lock hold{state_.lock};
     return broken_rules_of<Device>(state_);
   }
@@ -176,11 +187,24 @@ class core {
     for (const std::string& remark : remarks) state_.remarks.say(remark);
   }
 
+  /// Whether this is the process that the hierarchy was made in, and not a forked child of it.
+  [[nodiscard]] bool here() const noexcept { return mark_.here(); }
+
  private:
+  void check_process() const {
+    if (!here()) {
+      throw usage_error(
+          "this process was forked from the one that made the hierarchy, whose threads and device it does not have: "
+          "make "
+          "a hierarchy of its own after the fork, or start the child by exec");
+    }
+  }
+
   // The fastest tier in host memory, else in files, that the block may live in and that could hold it; before it one
   // in host memory that has the bytes.
   [[nodiscard]] std::size_t host_tier(const block_type& b) {
     if (b.size_bytes() == 0) return 0;
+    check_process();
     const std::scoped_lock hold{state_.lock};
     const auto capacities = state_.capacities();
     const placement_rule& rule = state_.rule_of(b);
@@ -226,6 +250,7 @@ class core {
   }
 
   grant take(block_type& b, access mode, std::size_t where, std::optional<stream_ref> stream) {
+    check_process();
     std::unique_lock hold{state_.lock};
     const want keep{state_, b};
     if (!thread_) state_.pump();
@@ -292,6 +317,7 @@ class core {
     }
   }
 
+  const process_mark mark_;
   waiter<Device, Eviction> state_;
   bool stepping_ = false;
   std::int64_t step_began_ns_ = 0;
