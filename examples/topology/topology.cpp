@@ -57,6 +57,9 @@ int main(int argc, char* argv[]) try {
   const auto machine = vtier::machine::discover();
   print(machine);
   std::cout << "threads by default: " << vtier::default_thread_count() << '\n';
+  if (const auto limit = vtier::group_memory_limit()) {
+    std::cout << "memory limit: " << vtier::format_bytes(limit->size_bytes) << " (" << limit->file << ")\n";
+  }
   if (first.empty()) return 0;
   const auto drives = vtier::drives_of(first);
   if (drives.empty()) std::cout << first << " is on no drive that the system knows\n";

@@ -21,6 +21,7 @@
 #include <vtier/topology/discover.hpp>
 #include <vtier/topology/machine.hpp>
 #include <vtier/topology/machine_parts.hpp>
+#include <vtier/topology/memory_limit.hpp>
 #include <vtier/topology/numa.hpp>
 #include <vtier/topology/pci_address.hpp>
 #include <vtier/topology/sysfs.hpp>

@@ -25,6 +25,8 @@
 #include <vtier/runtime/hierarchy.hpp>
 
 #include "support/catch.hpp"
+#include "support/death.hpp"
+#include "support/denied_calls.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 
@@ -259,4 +261,42 @@ TEST_CASE("a directory that cannot be used is an error before anything is alloca
   CHECK(code_of(std::string(5000, 'x')) == ENAMETOOLONG);
   CHECK(code_of("") != 0);
   CHECK(code_of("/proc") != 0);
+}
+
+TEST_CASE("where files cannot be mapped, tiers work and a lease that needs a mapping says so (VO-B09)") {
+  vtier::test::scratch_directory directory;
+  const auto end = vtier::test::in_child([&] {
+    if (!vtier::test::deny_shared_mappings()) ::_exit(77);
+    vtier::host::device gpu;
+    vtier::options limits;
+    limits.progress_thread = false;
+    // The ring of io_uring is a shared mapping too.
+    vtier::hierarchy mem{
+        vtier::hbm{gpu, {.budget = 1_MiB}},
+        vtier::mapped_file{directory.path().string(), {.budget = 8_MiB, .engine = vtier::io::engine_kind::threads}},
+        limits};
+    auto stream = gpu.make_stream();
+    std::vector<decltype(mem)::tensor<std::uint8_t>> tensors;
+    for (std::size_t i = 0; i < 12; ++i) {
+      tensors.push_back(mem.make_tensor<std::uint8_t>({300'000}, role::parameter));
+      fill(gpu, stream, tensors.back(), i);
+    }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) wrong += differences(gpu, stream, tensors[i], i);
+    if (wrong != 0) ::_exit(3);
+    try {
+      static_cast<void>(tensors[0].read(vtier::on_host));
+      ::_exit(4);
+    } catch (const vtier::io_error& e) {
+      if (e.code().value() != ENODEV || std::string{e.what()}.find("cannot map") == std::string::npos) ::_exit(5);
+    }
+    wrong = differences(gpu, stream, tensors[0], 0);  // and nothing is lost
+    ::_exit(wrong == 0 ? 0 : 6);
+  });
+  if (end.exit_status == 77) {
+    WARN("skipped: this machine allows no system call filters");
+    return;
+  }
+  CAPTURE(end.text, end.signal);
+  CHECK(end.exit_status == 0);
 }

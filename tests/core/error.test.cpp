@@ -80,3 +80,18 @@ TEST_CASE("errors carry their numbers", "[core][error]") {
   CHECK(vtier::io_error(ENOSPC, "x").code() == std::errc::no_space_on_device);
   CHECK(vtier::device_error(700, "x").native_code() == 700);
 }
+
+TEST_CASE("a message is one line that ends where it ends, whatever names it holds (VO-B11)", "[core][error]") {
+  std::string name = "one\ntwo\tthree";
+  name += '\0';
+  name += "four\x7f";
+  const std::string shown = "one two three?four?";
+  CHECK(vtier::one_line(name) == shown);
+  CHECK(vtier::one_line("na\xC3\xAFve /a/../b") == "na\xC3\xAFve /a/../b");
+  const vtier::out_of_memory memory{name, 4096, 17, name + ": asked 4 KiB"};
+  CHECK(memory.what() == shown + ": asked 4 KiB");
+  CHECK(memory.tier() == name);
+  CHECK(vtier::usage_error{name + ", end"}.what() == shown + ", end");
+  CHECK(vtier::device_error{1, name + ", end"}.what() == shown + ", end");
+  CHECK(std::string{vtier::io_error{ENOSPC, name + ", end"}.what()}.find(shown + ", end") == 0);
+}

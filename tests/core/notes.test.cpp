@@ -49,3 +49,9 @@ TEST_CASE("several threads may speak at once", "[core][notes]") {
   for (auto& thread : threads) thread.join();
   CHECK(notes.list().size() == 50);
 }
+
+TEST_CASE("a sentence is one line (VO-B11)", "[core][notes]") {
+  vtier::notes remarks;
+  remarks.say("tier\nof mine: unlocked");
+  CHECK(remarks.list() == std::vector<std::string>{"tier of mine: unlocked"});
+}

@@ -108,3 +108,31 @@ TEST_CASE("threads: too many threads for the system is an explained error") {
     CHECK(answer == "explained");
   }
 }
+
+TEST_CASE("threads: a call in a forked child is refused, and takes nothing from the parent (VO-C07)") {
+  const vtier::test::page_bytes memory{4096};
+  const vtier::test::scratch_directory place;
+  const auto file = vtier::io::scratch_file::create(place.path());
+  threads engine;
+  REQUIRE(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span(), 4}));
+  const std::string answer = vtier::test::in_child([&]() -> std::string {
+    ::alarm(60);
+    std::array<file_completion, 2> completions;
+    for (int i = 0; i < 100; ++i) {
+      engine.wait(1'000'000);
+      vtier::test::need(engine.reap(completions) == 0, "the parent's completion was taken");
+    }
+    try {
+      static_cast<void>(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span(), 5}));
+    } catch (const vtier::usage_error& e) {
+      return std::string{e.what()}.find("forked") != std::string::npos ? "refused" : e.what();
+    }
+    return "accepted";
+  });
+  CHECK(answer == "refused");
+  std::array<file_completion, 2> completions;
+  engine.wait(vtier::test::long_wait_ns);
+  REQUIRE(engine.reap(completions) == 1);
+  CHECK(completions[0].tag == 4);
+  CHECK(completions[0].result == 4096);
+}

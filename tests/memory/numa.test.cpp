@@ -13,6 +13,7 @@
 #include "support/death.hpp"
 #include "support/denied_calls.hpp"
 #include "support/process_memory.hpp"
+#include "topology/fake_tree.hpp"
 
 using namespace vtier::literals;
 
@@ -117,4 +118,27 @@ TEST_CASE("a slab larger than the machine is refused at once, with the numbers",
   void* const some = memory.allocate(1_MiB, 16);  // only what cannot be had is refused
   std::memset(some, 1, 1_MiB);
   memory.deallocate(some, 1_MiB, 16);
+}
+
+// VO-C06
+TEST_CASE("more than a container may use is refused before the kernel ends the process", "[memory][numa]") {
+  const vtier::test::fake_tree tree;
+  tree.file("proc/self/cgroup", "0::/box");
+  tree.file("sys/fs/cgroup/box/memory.max", std::to_string(32_MiB));
+  vtier::notes remarks;
+  vtier::detail::page_request request;
+  request.name = "dram";
+  request.roots = tree.roots();
+  void* const fits = vtier::detail::map_pages(32_MiB, 4096, request, remarks);
+  vtier::detail::unmap_pages(fits, 32_MiB);
+  try {
+    static_cast<void>(vtier::detail::map_pages(33_MiB, 4096, request, remarks));
+    FAIL("nothing was thrown");
+  } catch (const vtier::out_of_memory& e) {
+    const std::string text = e.what();
+    CAPTURE(text);
+    CHECK(text.find("dram: asked 33 MiB") != std::string::npos);
+    CHECK(text.find("may use 32 MiB") != std::string::npos);
+    CHECK(text.find("sys/fs/cgroup/box/memory.max") != std::string::npos);
+  }
 }

@@ -124,3 +124,24 @@ TEST_CASE("printing leaves the stream as it was", "[observe][report]") {
   to << 255 << ' ' << 1.23456;
   CHECK(to.str() == "ff 1.23");
 }
+
+TEST_CASE("names of any length and content leave the table a table (VO-B11)", "[observe][report]") {
+  vtier::statistics s = counted();
+  s.tiers[1].name = "two\nlines" + std::string(300, 'x');
+  s.tiers[0].name = std::string(59, 'y') + "\xC3\xA9" + "z";  // a cut at 60 bytes would leave half a character
+  s.links[0].name = s.tiers[1].name + " -> " + s.tiers[0].name;
+  const std::string t = text(vtier::report{s});
+  CAPTURE(t);
+  CHECK(has(t, "two lines"));
+  CHECK_FALSE(has(t, std::string(61, 'x')));
+  CHECK(has(t, std::string(59, 'y') + "..."));
+  std::istringstream lines{t};
+  std::string head;
+  std::string first;
+  std::string second;
+  std::getline(lines, head);
+  std::getline(lines, first);
+  std::getline(lines, second);
+  CHECK(head.size() == first.size());
+  CHECK(head.size() == second.size());
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vtier/runtime/progress.hpp>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -9,6 +11,7 @@
 #include <vtier/core/notes.hpp>
 
 #include "support/catch.hpp"
+#include "support/death.hpp"
 
 namespace {
 
@@ -120,4 +123,30 @@ TEST_CASE("CPUs that are not there leave the thread unbound, with a note", "[run
   wait_until(rounds, 1);
   REQUIRE(remarks.list().size() == 1);
   CHECK(remarks.list()[0].find("unbound") != std::string::npos);
+}
+
+TEST_CASE("a forked child, which has no such thread, can wake it and destroy its copy (VO-C07)",
+          "[runtime][progress]") {
+  std::atomic<int> rounds{0};
+  auto thread = std::make_unique<progress>(
+      [&] {
+        ++rounds;
+        rounds.notify_all();
+        return progress_state::idle;  // the thread waits on its condition at the fork, as a rule
+      },
+      std::vector<unsigned>{}, vtier::notes{});
+  wait_until(rounds, 1);
+  const auto end = vtier::test::in_child([&] {
+    ::alarm(60);
+    for (int i = 0; i < 1000; ++i) thread->wake();
+    const bool unbound = thread->bound().empty();
+    thread.reset();
+    return unbound;
+  });
+  CAPTURE(end.text, end.signal);
+  CHECK(end.exit_status == 0);
+  const int before = rounds;
+  thread->wake();
+  wait_until(rounds, before + 1);
+  CHECK(rounds > before);
 }

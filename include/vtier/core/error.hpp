@@ -19,7 +19,20 @@
 
 namespace vtier {
 
+/// A text on one line: names and paths that a user gave may hold a newline, or a null that would end a message early.
+///
+/// Gives   blanks for tabs and newlines, '?' for other control characters
+[[nodiscard]] inline std::string one_line(std::string text) {
+  for (char& c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20U || code == 0x7FU) c = c == '\n' || c == '\t' || c == '\r' ? ' ' : '?';
+  }
+  return text;
+}
+
 /// What every exception of vtier derives from.
+///
+/// Gives   a message on one line, whatever the names in it hold
 ///
 /// Threads any
 class VTIER_EXPORT error {
@@ -38,7 +51,7 @@ class VTIER_EXPORT error {
 /// An argument or a use that cannot work: a size that overflows, a budget below its minimum, a second writer.
 class VTIER_EXPORT usage_error : public error, public std::logic_error {
  public:
-  explicit usage_error(const std::string& message) : std::logic_error(message) {}
+  explicit usage_error(const std::string& message) : std::logic_error(one_line(message)) {}
   [[nodiscard]] const char* what() const noexcept override { return std::logic_error::what(); }
 };
 
@@ -47,7 +60,8 @@ class VTIER_EXPORT out_of_memory : public error, public std::bad_alloc {
  public:
   /// Units   bytes
   out_of_memory(std::string tier, std::size_t asked_bytes, std::size_t free_bytes, const std::string& message)
-      : detail_{std::make_shared<const content>(content{std::move(tier), message, asked_bytes, free_bytes})} {}
+      : detail_{std::make_shared<const content>(content{std::move(tier), one_line(message), asked_bytes, free_bytes})} {
+  }
   [[nodiscard]] const char* what() const noexcept override { return detail_->message.c_str(); }
 
   /// The tier that had no room.
@@ -72,14 +86,15 @@ class VTIER_EXPORT io_error : public error, public std::system_error {
  public:
   /// Needs   error_number a value of errno, positive
   io_error(int error_number, const std::string& message)
-      : std::system_error(error_number, std::generic_category(), message) {}
+      : std::system_error(error_number, std::generic_category(), one_line(message)) {}
   [[nodiscard]] const char* what() const noexcept override { return std::system_error::what(); }
 };
 
 /// The device runtime answered with an error; native_code() is its own number.
 class VTIER_EXPORT device_error : public error, public std::runtime_error {
  public:
-  device_error(int native_code, const std::string& message) : std::runtime_error(message), native_code_{native_code} {}
+  device_error(int native_code, const std::string& message)
+      : std::runtime_error(one_line(message)), native_code_{native_code} {}
   [[nodiscard]] const char* what() const noexcept override { return std::runtime_error::what(); }
 
   /// The number that the device's runtime gave (a cudaError_t for CUDA).

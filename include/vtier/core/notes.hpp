@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
 
 namespace vtier {
 
@@ -34,6 +35,7 @@ class notes {
 
   /// Adds a sentence unless it is there already.
   void say(std::string sentence) {
+    sentence = one_line(std::move(sentence));
     const std::scoped_lock hold{state_->lock};
     if (state_->list.size() >= count_max) return;
     if (std::find(state_->list.begin(), state_->list.end(), sentence) != state_->list.end()) return;

@@ -116,7 +116,7 @@ class device {
   /// Starts a stream and its thread.
   [[nodiscard]] stream make_stream() const {
     state_->home().check(name().c_str());
-    return stream{detail::queue::make({state_, &state_->home()})};
+    return stream{detail::queue::make()};
   }
 
   /// Marks this point of the stream.

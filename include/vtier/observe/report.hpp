@@ -13,6 +13,7 @@
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
 #include <vtier/residency/role.hpp>
 #include <vtier/runtime/statistics.hpp>
 
@@ -33,15 +34,15 @@ class report : public statistics {
   /// Everything in words, for people; ends with a newline.
   [[nodiscard]] std::string text() const {
     std::size_t width = 8;
-    for (const auto& t : tiers) width = (std::max)(width, t.name.size());
-    for (const auto& l : links) width = (std::max)(width, l.name.size());
+    for (const auto& t : tiers) width = (std::max)(width, short_name(t.name).size());
+    for (const auto& l : links) width = (std::max)(width, short_name(l.name).size());
 
     std::string to;
     std::vector<std::string> head{"tier", "budget", "peak", "used", "staging"};
     for (const role what : all_roles) head.emplace_back(name(what));
     row(to, head, width);
     for (const auto& t : tiers) {
-      std::vector<std::string> cells{t.name, format_bytes(t.budget_bytes), format_bytes(t.peak_bytes),
+      std::vector<std::string> cells{short_name(t.name), format_bytes(t.budget_bytes), format_bytes(t.peak_bytes),
                                      format_bytes(t.used_bytes), format_bytes(t.staging_bytes)};
       for (const std::size_t bytes : t.role_bytes) cells.push_back(format_bytes(bytes));
       row(to, cells, width);
@@ -50,7 +51,7 @@ class report : public statistics {
     if (!links.empty()) {
       row(to, {"link", "moved", "transfers"}, width);
       for (const auto& l : links)
-        row(to, {l.name, format_bytes(l.moved_bytes), std::to_string(l.transfer_count)}, width);
+        row(to, {short_name(l.name), format_bytes(l.moved_bytes), std::to_string(l.transfer_count)}, width);
     }
     to += "  tensors: " + std::to_string(tensor_count) + " of " + format_bytes(tensor_bytes) + " (at most " +
           format_bytes(tensor_peak_bytes) + ")\n";
@@ -69,7 +70,7 @@ class report : public statistics {
     for (std::size_t i = 0; i < leased.size() && i < leased_shown_max; ++i) {
       const auto& l = leased[i];
       to += "  leased: tensor #" + std::to_string(l.tensor) + ", " + std::string{name(l.what)} + " of " +
-            format_bytes(l.size_bytes) + (l.tier.empty() ? std::string{} : " in " + l.tier) + ", for " +
+            format_bytes(l.size_bytes) + (l.tier.empty() ? std::string{} : " in " + short_name(l.tier)) + ", for " +
             milliseconds(l.age_ns) + '\n';
     }
     if (leased.size() > leased_shown_max) {
@@ -91,6 +92,15 @@ class report : public statistics {
   static std::string one_decimal(double value) {
     const auto tenths = static_cast<std::int64_t>(value * 10.0 + 0.5);
     return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10);
+  }
+
+  // A name as a table can hold it.
+  static std::string short_name(const std::string& given) {
+    constexpr std::size_t bytes_max = 60;
+    if (given.size() <= bytes_max) return one_line(given);
+    std::size_t end = bytes_max;
+    while (end > 0 && (static_cast<unsigned char>(given[end]) & 0xC0U) == 0x80U) --end;  // no half of a character
+    return one_line(given.substr(0, end)) + "...";
   }
 
   static std::string milliseconds(std::int64_t ns) { return one_decimal(static_cast<double>(ns) / 1e6) + " ms"; }

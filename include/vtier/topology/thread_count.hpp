@@ -16,6 +16,7 @@
 
 #include <vtier/core/config.hpp>
 #include <vtier/topology/affinity.hpp>
+#include <vtier/topology/detail/control_groups.hpp>
 #include <vtier/topology/detail/text_files.hpp>
 #include <vtier/topology/sysfs.hpp>
 
@@ -27,8 +28,6 @@ namespace vtier {
 /// Threads any
 /// Source  cgroups(7); the kernel's cgroup-v2 guide, cpu.max
 [[nodiscard]] inline std::optional<std::size_t> cpu_quota(const system_roots& roots = {}) {
-  const auto groups = detail::read_text(roots.proc + "/self/cgroup");
-  if (!groups) return std::nullopt;
   std::optional<std::size_t> smallest;
   const auto take = [&](std::string_view quota_text, std::string_view period_text) {
     const auto quota = detail::parse_number<std::uint64_t>(quota_text);  // "max" and "-1" are no numbers
@@ -37,32 +36,16 @@ namespace vtier {
     const std::size_t cpus = (std::max)(*quota / *period, std::uint64_t{1});
     smallest = smallest ? (std::min)(*smallest, cpus) : cpus;
   };
-  std::string_view rest = *groups;
-  while (!rest.empty()) {
-    const std::size_t end = (std::min)(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);  // "4:cpu,cpuacct:/job" or "0::/job"
-    rest.remove_prefix((std::min)(end + 1, rest.size()));
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string controllers{line.substr(first + 1, second - first - 1)};
-    const bool unified = controllers.empty();
-    if (!unified && (',' + controllers + ',').find(",cpu,") == std::string::npos) continue;
-    const std::string base = roots.sys + "/fs/cgroup" + (unified ? "" : "/cpu");
-    // A container may show the host's path here and only its own tree there: what is missing on the way says nothing.
-    for (std::string group{line.substr(second + 1)};; group = detail::parent_path(group)) {
-      const std::string directory = base + (group == "/" ? std::string{} : group);
-      if (unified) {
-        const std::string both = detail::read_text(directory + "/cpu.max").value_or(std::string{});
-        const std::size_t blank = (std::min)(both.find(' '), both.size());
-        take(std::string_view{both}.substr(0, blank), detail::trimmed(std::string_view{both}.substr(blank)));
-      } else {
-        take(detail::read_text(directory + "/cpu.cfs_quota_us").value_or(std::string{}),
-             detail::read_text(directory + "/cpu.cfs_period_us").value_or(std::string{}));
-      }
-      if (group.empty() || group == "/") break;
+  detail::for_each_group(roots, "cpu", [&](const std::string& directory, bool unified) {
+    if (unified) {
+      const std::string both = detail::read_text(directory + "/cpu.max").value_or(std::string{});
+      const std::size_t blank = (std::min)(both.find(' '), both.size());
+      take(std::string_view{both}.substr(0, blank), detail::trimmed(std::string_view{both}.substr(blank)));
+    } else {
+      take(detail::read_text(directory + "/cpu.cfs_quota_us").value_or(std::string{}),
+           detail::read_text(directory + "/cpu.cfs_period_us").value_or(std::string{}));
     }
-  }
+  });
   return smallest;
 }
 

@@ -27,7 +27,6 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/process_mark.hpp>
-#include <vtier/core/process_mark.hpp>
 #include <vtier/device/detail/host_memory.hpp>
 
 namespace vtier::host {
@@ -78,11 +77,9 @@ inline item release_item(std::shared_ptr<memory> owner, void* block, std::size_t
 /// which has no such thread, it is never destroyed.
 class queue {
  public:
-  explicit queue(std::shared_ptr<const process_mark> home) noexcept : home_{std::move(home)} {}
-
   /// Starts the thread.
-  [[nodiscard]] static std::shared_ptr<queue> make(std::shared_ptr<const process_mark> home) {
-    auto made = std::make_shared<queue>(std::move(home));
+  [[nodiscard]] static std::shared_ptr<queue> make() {
+    auto made = std::make_shared<queue>();
     try {
       made->worker_ = std::thread{[made] { made->work(); }};
     } catch (const std::system_error& e) {
@@ -94,8 +91,7 @@ class queue {
 
   /// Adds work; blocks while the queue is full. False where the stream is gone, and with it everything has run.
   [[nodiscard]] bool push(item next) {
-    if (!mark_.here()) return false;  // nobody would do it in a forked child
-    home_->check("this stream of a host device");
+    mark_.check("this stream of a host device");  // nobody would do it in a forked child
     std::unique_lock hold{lock_};
     room_.wait(hold, [&] { return items_.size() < queue_items_max || closed_; });
     if (closed_) return false;
@@ -109,7 +105,6 @@ class queue {
   /// Does what is left and ends the thread; nothing in a forked child.
   void close() noexcept {
     if (!mark_.here()) return worker_.detach();  // a forked child has the stream, but not its thread
-    if (!home_->here()) return;
     {
       const std::scoped_lock hold{lock_};
       stopping_ = true;
@@ -124,7 +119,7 @@ class queue {
 
   /// Blocks until nothing is queued; the way out where there is no memory to queue anything.
   void settle() noexcept {
-    for (; home_->here(); std::this_thread::yield()) {
+    for (; mark_.here(); std::this_thread::yield()) {
       const std::scoped_lock hold{lock_};
       if (items_.empty() && !busy_) return;
     }
@@ -196,7 +191,6 @@ class queue {
     }
   }
 
-  std::shared_ptr<const process_mark> home_;
   const process_mark mark_;
   std::mutex lock_;
   std::condition_variable ready_;  // for the thread: there is work

@@ -24,7 +24,9 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/topology/memory_limit.hpp>
 #include <vtier/topology/numa.hpp>
+#include <vtier/topology/sysfs.hpp>
 
 namespace vtier::detail {
 
@@ -34,6 +36,7 @@ struct page_request {
   std::optional<unsigned> node;  // the system's number; empty: wherever the first touch is
   bool lock = false;             // page-lock; a refusal by the limit is a note unless `require_lock`
   bool require_lock = false;
+  system_roots roots{};  // where the kernel shows this process's limits
 };
 
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
@@ -84,6 +87,10 @@ inline void* map_pages(std::size_t size_bytes, std::size_t alignment_bytes, cons
   // More than there is would not fail here but kill the process later, page by page.
   if (const auto available = available_bytes(); available && wanted > *available) {
     throw refuse("the machine has " + format_bytes(*available) + " available: lower the budget");
+  }
+  if (const auto limit = group_memory_limit(request.roots); limit && wanted > limit->size_bytes) {
+    throw refuse("this process's group may use " + format_bytes(limit->size_bytes) + " (" + limit->file +
+                 "), and the kernel would end it: lower the budget or raise that limit");
   }
   const auto reserve = checked_add(wanted, alignment - page_bytes());
   if (!reserve) throw refuse("which no machine has");
