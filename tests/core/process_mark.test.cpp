@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <thread>
 
@@ -45,16 +46,26 @@ TEST_CASE("the error in a child names what it was, the parent and what to do (VO
   CHECK(end.exit_status == 0);
 }
 
-TEST_CASE("pages that are kept from children are not there (VO-C07)", "[core]") {
-  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  void* const page = ::mmap(nullptr, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(page != MAP_FAILED);
-  vtier::keep_from_children(page, size);
-  const auto end = vtier::test::in_child([&] {
-    unsigned char there = 0;
-    const bool gone = ::mincore(page, size, &there) != 0;
-    return gone && ::mincore(static_cast<std::byte*>(page) + size, size, &there) == 0;
-  });
-  CHECK(end.exit_status == 0);
-  ::munmap(page, 2 * size);
+TEST_CASE("whole pages that are kept from children are not there, until that is taken back (VO-C07)", "[core]") {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* const first = ::mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(first != MAP_FAILED);
+  const auto in_a_child = [&] {  // a digit for each page that is there
+    const auto end = vtier::test::in_child([&] {
+      for (std::size_t i = 0; i < 4; ++i) {
+        unsigned char resident = 0;
+        if (::mincore(static_cast<std::byte*>(first) + i * page, page, &resident) == 0)
+          std::fputs(std::to_string(i).c_str(), stderr);
+      }
+    });
+    return end.text;
+  };
+  CHECK(in_a_child() == "0123");
+  vtier::keep_from_children(static_cast<std::byte*>(first) + 1, 3 * page);  // two whole pages and two parts
+  CHECK(in_a_child() == "03");
+  vtier::keep_from_children(static_cast<std::byte*>(first) + 1, page - 1);  // no whole page
+  CHECK(in_a_child() == "03");
+  vtier::share_with_children(static_cast<std::byte*>(first) + 1, 3 * page);
+  CHECK(in_a_child() == "0123");
+  ::munmap(first, 4 * page);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -334,6 +335,37 @@ TEST_CASE("host memory that cannot be registered is copied all the same, and sai
       std::size_t said = 0;
       for (const auto& note : counted.notes) said += note.find("dram") != std::string::npos ? 1U : 0U;
       CHECK(said == 1);
+    }
+    CHECK(violations(true) == "");
+  }
+}
+
+TEST_CASE("the legacy default stream takes leases, the per-thread one is refused (VO-D06)", "[cuda_runtime]") {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+  const cudaStream_t legacy = cudaStreamLegacy;
+  const cudaStream_t per_thread = cudaStreamPerThread;
+#pragma GCC diagnostic pop
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    if (!stands_in(seed)) return;
+    bind();
+    {
+      const vtier::cuda::device on;
+      memory mem{vtier::hbm{on, {.budget = 64_KiB}}, vtier::pinned{on, {.budget = 256_KiB}}, limits(true)};
+      std::vector<bytes> all;
+      std::size_t wrong = 0;
+      for (std::uint64_t i = 0; i < 6; ++i) {
+        all.push_back(mem.make_tensor<std::uint8_t>({30'000}, vtier::role::parameter));
+        CHECK_THROWS_AS(all.back().write(per_thread), vtier::usage_error);
+        auto lease = all.back().write(legacy);
+        // Work in the legacy stream, and the lease ends in another thread.
+        launched(vtier::test::launch_kernel(&fill_stub, dim3{1}, dim3{32}, legacy, lease.data(), i, lease.size()));
+        std::thread{[held = std::move(lease)]() mutable { held.end(); }}.join();
+      }
+      const auto s = on.make_stream();
+      for (std::uint64_t i = 0; i < 6; ++i) compare(s, all[i], i, wrong);
+      on.synchronize(s);
+      CHECK(wrong == 0);
     }
     CHECK(violations(true) == "");
   }

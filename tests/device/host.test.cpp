@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host as a device: the contract, and what is its own: a limit on memory, a bounded queue, streams that end.
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +16,7 @@
 
 #include "contract/device.hpp"
 #include "support/catch.hpp"
+#include "support/death.hpp"
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/error.hpp>
@@ -279,4 +282,58 @@ TEST_CASE("host device: a stream that dies after main runs its work") {
   const vtier::host::device on;
   left_behind.emplace(on.make_stream());
   on.launch(*left_behind, [] { ++ran_after_main; });
+}
+
+TEST_CASE("host device: in a forked child every call is an answer, and dropping things waits for nothing (VO-C07)") {
+  auto on = std::make_unique<vtier::host::device>(device_of(8_MiB));
+  auto s = std::make_unique<vtier::host::stream>(on->make_stream());
+  std::vector<char> target(64);
+  void* const block = on->allocate(1000);
+  const auto passed = on->record(*s);
+  on->synchronize(passed);
+  gate shut;
+  shut.stop(*on, *s);  // the stream's thread is in the middle of something at the fork, and something is queued
+  const auto pending = on->record(*s);
+  on->fill(*s, target.data(), std::byte{7}, target.size());
+  const auto end = vtier::test::in_child([&] {
+    ::alarm(60);
+    int refused = 0;
+    const auto attempt = [&](auto&& call) {
+      try {
+        call();
+      } catch (const vtier::usage_error& e) {
+        if (std::string{e.what()}.find("forked") != std::string::npos) ++refused;
+      }
+    };
+    attempt([&] { static_cast<void>(on->make_stream()); });
+    attempt([&] { static_cast<void>(on->record(*s)); });
+    attempt([&] { on->wait(*s, pending); });
+    attempt([&] { on->synchronize(pending); });
+    attempt([&] { on->synchronize(*s); });
+    attempt([&] { on->copy(*s, target.data(), block, 1, vtier::copy_direction::device_to_host); });
+    attempt([&] { on->fill(*s, target.data(), std::byte{8}, target.size()); });
+    attempt([&] { on->launch(*s, [] {}); });
+    attempt([&] { static_cast<void>(on->allocate(1)); });
+    attempt([&] { static_cast<void>(on->allocate(*s, 1)); });
+    attempt([&] { static_cast<void>(on->memory()); });
+    on->synchronize(passed);
+    if (refused != 11 || on->passed(pending) || !on->passed(passed)) return false;
+    on->deallocate(*s, block, 1000);
+    on->deallocate(block, 1000);
+    s.reset();
+    on.reset();
+    const vtier::host::device own;  // one of the child's own works
+    const auto t = own.make_stream();
+    own.fill(t, target.data(), std::byte{9}, target.size());
+    own.synchronize(t);
+    return target.back() == 9;
+  });
+  CAPTURE(end.text, end.signal);
+  CHECK(end.exit_status == 0);
+  shut.open();
+  on->synchronize(*s);
+  CHECK(target.back() == 7);
+  on->deallocate(*s, block, 1000);
+  on->synchronize(*s);
+  CHECK(on->memory().free_bytes == 8_MiB);
 }

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -334,5 +335,47 @@ TEST_CASE("a full disk is an error at the allocation, never a signal at a store"
       for (std::size_t i = 0; i < held; ++i) good = expect(blocks.intact(i), "old bytes intact") && good;
       return good;
     });
+  }
+}
+
+TEST_CASE("a forked child gives nothing back that is its parent's, and gets nothing of it (VO-C07)", "[memory]") {
+  const vtier::test::scratch_directory directory;
+  for (const bool striped : {false, true}) {
+    CAPTURE(striped);
+    const std::vector<std::string> where(striped ? 2 : 1, directory.path().string());
+    auto memory = std::make_unique<mapped_file>(where, vtier::mapped_file_options{.budget = 8_MiB});
+    auto tier = std::make_unique<mapped_file>(where, vtier::mapped_file_options{.budget = 8_MiB});
+    auto slab = std::make_unique<vtier::slab>(tier->make_slab());
+    slab->commit(1_MiB);
+    auto* const bytes = static_cast<unsigned char*>(memory->allocate(1_MiB, 16));
+    for (std::size_t i = 0; i < 1_MiB; ++i) bytes[i] = vtier::test::pattern(3, i);
+    std::memset(slab->base(), 4, 1_MiB);
+    const auto end = vtier::test::in_child([&] {
+      int refused = 0;
+      const auto attempt = [&](auto&& call) {
+        try {
+          call();
+        } catch (const vtier::usage_error& e) {
+          if (std::string{e.what()}.find("forked") != std::string::npos) ++refused;
+        }
+      };
+      attempt([&] { static_cast<void>(memory->allocate(4096, 16)); });  // the parent would give out the same bytes
+      attempt([&] { static_cast<void>(memory->make_slab()); });
+      attempt([&] { slab->commit(2_MiB); });
+      memory->deallocate(bytes, 1_MiB, 16);  // as the destructor of a container does when the child ends
+      slab.reset();
+      tier.reset();
+      memory.reset();
+      return refused == 3;
+    });
+    CAPTURE(end.text, end.signal);
+    CHECK(end.exit_status == 0);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < 1_MiB; ++i) wrong += bytes[i] != vtier::test::pattern(3, i) ? 1U : 0U;
+    CHECK(wrong == 0);
+    CHECK(slab->base()[1_MiB - 1] == std::byte{4});
+    CHECK(memory->free_bytes() == 7_MiB);
+    memory->deallocate(bytes, 1_MiB, 16);
+    CHECK(memory->free_bytes() == 8_MiB);
   }
 }

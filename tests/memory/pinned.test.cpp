@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vtier/memory/pinned.hpp>
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -107,7 +109,8 @@ TEST_CASE("where the limit forbids locking, memory comes unlocked and a note nam
     const auto slab = memory.make_slab();
     slab.base()[slab.size_bytes() - 1] = std::byte{1};
     return quiet && notes.size() == 1 && notes[0].find("dram") != std::string::npos &&
-           notes[0].find("64 KiB") != std::string::npos;
+           notes[0].find("limit 64 KiB") != std::string::npos && notes[0].find("wants 8 MiB") != std::string::npos &&
+           notes[0].find("ulimit -l") != std::string::npos;
   });
   if (end.exit_status == 3) {
     WARN("skipped: this process may not lower its limits, or mlock does nothing here");
@@ -159,10 +162,38 @@ TEST_CASE("a pinned slab larger than the machine is refused before anything is l
     CHECK(e.free_bytes() < vtier::test::physical_bytes());
     CHECK(text.find(vtier::format_bytes(budget)) != std::string::npos);
     CHECK(text.find(vtier::format_bytes(e.free_bytes())) != std::string::npos);
+    CHECK(text.find(vtier::format_bytes(vtier::test::physical_bytes())) != std::string::npos);
+    CHECK(text.find("locked-memory limit") != std::string::npos);
   }
   CHECK(memory.free_bytes() == budget);
   CHECK(vtier::test::status_bytes("VmLck:") == locked);
   CHECK_THROWS_AS(memory.allocate(budget / 2, 16), vtier::out_of_memory);  // lazy: at the allocation that fails
   memory.deallocate(memory.allocate(64_KiB, 16), 64_KiB, 16);
   CHECK(memory.free_bytes() == budget);
+}
+
+// A drive writes into a slab while the parent goes on: with copy on write, what arrives could be the child's (open(2)).
+TEST_CASE("a slab is not in a forked child, and ends there without a trace (VO-C07)", "[memory][pinned]") {
+  const vtier::pinned memory{{.budget = 4_MiB}};
+  auto slab = std::make_unique<vtier::slab>(memory.make_slab());
+  std::byte* const base = slab->base();
+  std::memset(base, 1, 4_MiB);
+  const auto end = vtier::test::in_child([&] {
+    unsigned char resident = 0;
+    if (::mincore(base, 4096, &resident) == 0) return false;
+    // The addresses are free here, and somebody else's now.
+    void* const other = ::mmap(base, 4_MiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (other != base) return false;
+    slab.reset();
+    std::memset(base, 2, 4_MiB);
+    const vtier::pinned own{{.budget = 1_MiB}};
+    vtier::slab of_the_child = own.make_slab();
+    of_the_child.base()[0] = std::byte{3};
+    return base[4_MiB - 1] == std::byte{2};
+  });
+  CAPTURE(end.text, end.signal);
+  CHECK(end.exit_status == 0);
+  CHECK(base[4_MiB - 1] == std::byte{1});
+  slab.reset();
+  CHECK(memory.free_bytes() == 4_MiB);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <vtier/core/config.hpp>
@@ -60,14 +61,33 @@ class process_mark {
   volatile char* page_ = nullptr;
 };
 
-/// Keeps pages out of forked children. Memory that a drive or a device writes by itself must be: after a fork the first
-/// of the two processes to write to a page gets another one, and what is in flight would arrive in the old.
+namespace detail {
+
+/// Gives advice on the whole pages of a range; what the system refuses stays as it was.
+inline void advise_pages(void* first, std::size_t size_bytes, int advice) noexcept {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t skip = (page - reinterpret_cast<std::uintptr_t>(first) % page) % page;
+  if (skip >= size_bytes) return;
+  const std::size_t whole = (size_bytes - skip) / page * page;
+  if (whole > 0) static_cast<void>(::madvise(static_cast<std::byte*>(first) + skip, whole, advice));
+}
+
+}  // namespace detail
+
+/// Keeps the whole pages of a range out of forked children. Memory that a drive writes by itself must be: after a fork
+/// the first of the two processes to write to a page gets another one, and what is in flight arrives in the old.
 ///
-/// Needs   whole pages that nothing else lies in; a child must not touch or unmap them
+/// Needs   nothing in these pages that a child uses; a child must not touch or unmap them
 /// Errors  none: where the system refuses, the pages are in children as all others are
+/// Threads any
 /// Source  open(2) on O_DIRECT and fork, madvise(2), MADV_DONTFORK
-inline void keep_from_children(void* pages, std::size_t size_bytes) noexcept {
-  static_cast<void>(::madvise(pages, size_bytes, MADV_DONTFORK));
+inline void keep_from_children(void* first, std::size_t size_bytes) noexcept {
+  detail::advise_pages(first, size_bytes, MADV_DONTFORK);
+}
+
+/// Takes that back, before the pages serve something else.
+inline void share_with_children(void* first, std::size_t size_bytes) noexcept {
+  detail::advise_pages(first, size_bytes, MADV_DOFORK);
 }
 
 }  // namespace vtier

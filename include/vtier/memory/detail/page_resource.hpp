@@ -29,7 +29,9 @@ namespace vtier::detail {
 
 /// Shared state of a host resource.
 struct page_state {
-  page_state(page_request r, std::size_t budget_bytes) : request{std::move(r)}, limit{request.name, budget_bytes} {}
+  page_state(page_request r, std::size_t budget_bytes) : request{std::move(r)}, limit{request.name, budget_bytes} {
+    request.budget_bytes = budget_bytes;
+  }
 
   page_request request;
   budget limit;

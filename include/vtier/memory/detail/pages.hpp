@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +37,8 @@ struct page_request {
   std::optional<unsigned> node;  // the system's number; empty: wherever the first touch is
   bool lock = false;             // page-lock; a refusal by the limit is a note unless `require_lock`
   bool require_lock = false;
-  system_roots roots{};  // where the kernel shows this process's limits
+  std::size_t budget_bytes = 0;  // what may come to be wanted in all, for messages
+  system_roots roots{};          // where the kernel shows this process's limits
 };
 
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
@@ -56,6 +58,18 @@ inline std::optional<std::size_t> available_bytes() noexcept {
   if (line == nullptr) return std::nullopt;
   const unsigned long long kibibytes = std::strtoull(line + std::strlen("MemAvailable:"), nullptr, 10);
   return checked_multiply(kibibytes, 1024U);
+}
+
+/// The memory of the machine, in bytes.
+inline std::size_t physical_bytes() noexcept {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * page_bytes();
+}
+
+/// RLIMIT_MEMLOCK in words.
+inline std::string locked_memory_limit() {
+  ::rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  return "locked-memory limit " + (limit.rlim_cur == RLIM_INFINITY ? "none" : format_bytes(limit.rlim_cur));
 }
 
 /// The size that a request occupies: whole pages.
@@ -86,7 +100,8 @@ inline void* map_pages(std::size_t size_bytes, std::size_t alignment_bytes, cons
   if (wanted == 0) throw refuse("which no machine has");
   // More than there is would not fail here but kill the process later, page by page.
   if (const auto available = available_bytes(); available && wanted > *available) {
-    throw refuse("the machine has " + format_bytes(*available) + " available: lower the budget");
+    throw refuse("the machine has " + format_bytes(*available) + " available of " + format_bytes(physical_bytes()) +
+                 (request.lock ? " (" + locked_memory_limit() + ")" : "") + ": lower the budget");
   }
   if (const auto limit = group_memory_limit(request.roots); limit && wanted > limit->size_bytes) {
     throw refuse("this process's group may use " + format_bytes(limit->size_bytes) + " (" + limit->file +
@@ -116,11 +131,10 @@ inline void* map_pages(std::size_t size_bytes, std::size_t alignment_bytes, cons
   }
   if (request.lock && ::mlock(pointer, wanted) != 0) {
     const int error = errno;
-    ::rlimit limit{};
-    ::getrlimit(RLIMIT_MEMLOCK, &limit);
-    const std::string text = limit.rlim_cur == RLIM_INFINITY ? "no limit" : format_bytes(limit.rlim_cur);
-    const std::string why = "page-locking failed (" + std::generic_category().message(error) +
-                            ", locked-memory limit " + text + "): raise it with `ulimit -l` or limits.conf";
+    const std::string why = "page-locking failed (" + std::generic_category().message(error) + ", " +
+                            locked_memory_limit() + ", the budget wants " +
+                            format_bytes((std::max)(request.budget_bytes, wanted)) +
+                            "): raise it with `ulimit -l` or limits.conf";
     if (request.require_lock) {
       ::munmap(pointer, wanted);
       throw refuse(why);

@@ -23,6 +23,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/notes.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/io/engine.hpp>
 #include <vtier/memory/ranges.hpp>
@@ -283,7 +284,11 @@ class state {
                           ", less than one chunk: the files need at least " + format_bytes(alignment));
       }
       if (host == tiers.end()) {
-        own_staging_ = {on.allocate_host(total), [this, total](void* p) { on.deallocate_host(p, total); }};
+        own_staging_ = {on.allocate_host(total), [this, total](void* p) {
+                          share_with_children(p, total);
+                          on.deallocate_host(p, total);
+                        }};
+        keep_from_children(own_staging_.get(), total);  // drives read and write it
         counted.staging_bytes = total;
         memory = static_cast<std::byte*>(own_staging_.get());
       } else {
