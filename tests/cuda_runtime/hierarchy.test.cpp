@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device and hierarchies on it, as users run them, on the stand-in; some also on a real GPU.
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,6 +18,7 @@
 #include "contract/device.hpp"
 #include "cuda_runtime/control.hpp"
 #include "support/catch.hpp"
+#include "support/death.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 
@@ -397,5 +400,81 @@ TEST_CASE("a device that fails for good is an error in every call, and nothing h
     CHECK(told == all.size());
     CHECK_THROWS_AS(on.synchronize(s), vtier::device_error);
   }
+  CHECK(place.empty());
+}
+
+TEST_CASE("a forked child calls CUDA by no call and no destructor, and its parent goes on (VO-C07)", "[cuda_runtime]") {
+  const vtier::test::scratch_directory place;
+  if (!stands_in(9)) return;
+  bind();
+  {
+    auto on = std::make_unique<vtier::cuda::device>();
+    auto first = std::make_unique<vtier::hbm<vtier::cuda::device>>(*on, vtier::hbm_options{.budget = 128_KiB});
+    auto second = std::make_unique<vtier::pinned>(*on, vtier::pinned_options{.budget = 256_KiB});
+    void* const device_block = first->allocate(1000, 16);
+    void* const host_block = second->allocate(1000, 16);
+    auto mem = std::make_unique<memory>(*first, *second, vtier::mapped_file{place.path().string(), {.budget = 4_MiB}},
+                                        limits(false));
+    auto s = std::make_unique<vtier::cuda::stream>(on->make_stream());
+    std::vector<bytes> all;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      all.push_back(mem->make_tensor<std::uint8_t>({10'000}, vtier::role::parameter));
+      fill(*s, all.back(), i);
+    }
+    auto event = std::make_unique<vtier::cuda::event>(on->record(*s));
+    on->synchronize(on->record(*s));  // and some are idle
+    const auto end = vtier::test::in_child([&] {
+      ::alarm(60);
+      const auto calls = [] {
+        std::uint64_t sum = 0;
+        for (const std::string& name : standin()->functions()) sum += standin()->calls(name.c_str(), -1);
+        return sum;
+      };
+      const std::uint64_t before = calls();
+      int refused = 0;
+      const auto attempt = [&](auto&& call) {
+        try {
+          call();
+        } catch (const vtier::usage_error& e) {
+          if (std::string{e.what()}.find("forked") != std::string::npos) ++refused;
+        }
+      };
+      attempt([&] { static_cast<void>(on->make_stream()); });
+      attempt([&] { static_cast<void>(on->record(*s)); });
+      attempt([&] { on->wait(*s, *event); });
+      attempt([&] { static_cast<void>(on->passed(*event)); });
+      attempt([&] { on->synchronize(*event); });
+      attempt([&] { on->synchronize(*s); });
+      attempt([&] { static_cast<void>(on->allocate(100)); });
+      attempt([&] { static_cast<void>(on->allocate(*s, 100)); });
+      attempt([&] { static_cast<void>(on->allocate_host(100)); });
+      attempt([&] { static_cast<void>(on->memory()); });
+      attempt([&] { on->launch(*s, [] {}); });
+      attempt([&] { all[0].read(*s).end(); });
+      attempt([&] { mem->flush(all[0]); });
+      if (on->register_host(host_block, 1000)) return false;
+      on->unregister_host(host_block);
+      first->deallocate(device_block, 1000, 16);
+      first->deallocate(*s, device_block, 0, 16);
+      second->deallocate(host_block, 1000, 16);
+      all.clear();
+      mem.reset();
+      event.reset();
+      s.reset();
+      second.reset();
+      first.reset();
+      on.reset();
+      return refused == 13 && calls() == before;
+    });
+    CAPTURE(end.text, end.signal);
+    CHECK(end.exit_status == 0);
+    std::size_t wrong = 0;
+    for (std::uint64_t i = 0; i < 20; ++i) compare(*s, all[i], i, wrong);
+    on->synchronize(*s);
+    CHECK(wrong == 0);
+    first->deallocate(device_block, 1000, 16);
+    second->deallocate(host_block, 1000, 16);
+  }
+  CHECK(violations(true) == "");
   CHECK(place.empty());
 }

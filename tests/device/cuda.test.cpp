@@ -183,12 +183,13 @@ TEST_CASE("cuda device: what is said where it is missing names the cause and the
 
   CHECK(said(0, {0, 1, 13000, "cudaSuccess"}).first == 0);
   CHECK(said(1, {0, 2, 13000, "cudaSuccess"}).first == 0);
-  for (const int code : {34, 35, 100, 999}) {
+  for (const int code : {3, 34, 35, 100, 999}) {
     CAPTURE(code);
     const auto [number, text] = said(0, {code, 0, 13000, "cudaErrorUnknown"});
     CHECK(number == code);
     CHECK(has(text, "vtier::host::device"));
   }
+  CHECK(has(said(0, {3, 0, 13000, ""}).second, "fork before the first use"));
   CHECK(has(said(0, {34, 0, 13000, ""}).second, "stub"));
   CHECK(has(said(0, {35, 0, 13000, ""}).second, "13000"));
   CHECK(has(said(0, {100, 0, 13000, ""}).second, "CUDA_VISIBLE_DEVICES"));

@@ -609,6 +609,41 @@ TEST_CASE("scratch_file: a process that is killed leaves nothing behind (VO-B03)
   }
 }
 
+// Without O_TMPFILE there is a name for the moment between two system calls; nothing can take it away from outside.
+TEST_CASE("scratch_file: killed while it has a name, a process leaves one empty file that disturbs nobody (VO-B08)") {
+  struct killed_before_unlink : posix_system {
+    int openat(int directory, const char* name, int flags, ::mode_t mode) const {
+      if ((flags & O_TMPFILE) == O_TMPFILE) return -EOPNOTSUPP;
+      return posix_system::openat(directory, name, flags, mode);
+    }
+    int unlinkat(int, const char*) const {
+      ::kill(::getpid(), SIGKILL);
+      return 0;
+    }
+  };
+  const scratch_directory place;
+  for (std::size_t killed = 1; killed <= 3; ++killed) {
+    const std::string answer = in_child([&]() -> std::string {
+      auto file = scratch_file::create(place.path(), {}, killed_before_unlink{});
+      return "alive";
+    });
+    CHECK(answer == "signal 9");
+    std::size_t left = 0;
+    for (const auto& entry : std::filesystem::directory_iterator{place.path()}) {
+      struct ::stat about {};
+      REQUIRE(::stat(entry.path().c_str(), &about) == 0);
+      CHECK(has(entry.path().filename().string(), ".vtier-"));
+      CHECK(about.st_blocks == 0);  // no space is reserved before the name is gone
+      CHECK((about.st_mode & 0777U) == 0600);
+      ++left;
+    }
+    CHECK(left == killed);
+    auto next = scratch_file::create(place.path());
+    next.reserve(0, 1_MiB);
+    move_some(next);
+  }
+}
+
 TEST_CASE("scratch_file: on tmpfs (VO-B02)") {
   const std::filesystem::path shared = "/dev/shm";
   struct ::statfs about {};

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace vtier::test {
@@ -20,6 +21,24 @@ inline std::size_t status_bytes(const std::string& key) {
     if (word == key && file >> kibibytes) return kibibytes * 1024;
   }
   return 0;
+}
+
+/// How much of this process's memory its forked children do not get, in bytes.
+inline std::size_t kept_from_children_bytes() {
+  std::ifstream file{"/proc/self/smaps"};
+  std::size_t total = 0;
+  std::size_t mapping_bytes = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words{line};
+    std::string word;
+    words >> word;
+    if (word == "Size:" && words >> mapping_bytes) mapping_bytes *= 1024;
+    if (word != "VmFlags:") continue;
+    while (words >> word) {
+      if (word == "dc") total += mapping_bytes;
+    }
+  }
+  return total;
 }
 
 /// Whether mlock locks here: under AddressSanitizer it says yes and does nothing.

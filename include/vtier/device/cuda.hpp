@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/process_mark.hpp>
 #include <vtier/device/detail/cuda_words.hpp>
 #include <vtier/device/detail/idle_handles.hpp>
 #include <vtier/device/detail/launch_failure.hpp>
@@ -37,19 +39,6 @@ inline cudaError_t forget(cudaError_t code) noexcept {
   return code;
 }
 
-/// Calls the runtime with a device as the thread's current one, gives the caller's back, and forgets an error.
-template <class Call>
-cudaError_t ask(int ordinal, Call call) noexcept {
-  int before = ordinal;
-  cudaError_t code = forget(::cudaGetDevice(&before));
-  if (code != cudaSuccess || before == ordinal) return code == cudaSuccess ? forget(call()) : code;
-  code = forget(::cudaSetDevice(ordinal));
-  if (code != cudaSuccess) return code;
-  code = forget(call());
-  forget(::cudaSetDevice(before));
-  return code;
-}
-
 /// Throws what the runtime has answered, unless that is success.
 inline void check(int ordinal, const char* call, cudaError_t code) {
   if (code == cudaSuccess) return;
@@ -61,9 +50,31 @@ inline void check(int ordinal, const char* call, cudaError_t code) {
 struct shared {
   explicit shared(int number) : ordinal{number} {}
   ~shared() {  // at exit the runtime may be gone and refuse: then the events are gone with it
-    while (const auto e = idle.take()) ask(ordinal, [&] { return ::cudaEventDestroy(*e); });
+    while (const auto e = mark.here() ? idle.take() : std::nullopt) ask([&] { return ::cudaEventDestroy(*e); });
   }
 
+  /// Calls the runtime with the device as the thread's current one, gives the caller's back, and forgets an error. A
+  /// forked child, where CUDA answers nothing, does not call it at all.
+  template <class Call>
+  cudaError_t ask(Call call) const noexcept {
+    if (!mark.here()) return cudaErrorInitializationError;
+    int before = ordinal;
+    cudaError_t code = forget(::cudaGetDevice(&before));
+    if (code != cudaSuccess || before == ordinal) return code == cudaSuccess ? forget(call()) : code;
+    if (code = forget(::cudaSetDevice(ordinal)); code != cudaSuccess) return code;
+    code = forget(call());
+    forget(::cudaSetDevice(before));
+    return code;
+  }
+
+  /// The same for calls that may throw: there that is a usage_error.
+  template <class Call>
+  cudaError_t answer(Call call) const {
+    mark.check(name.c_str());
+    return ask(call);
+  }
+
+  const process_mark mark;
   int ordinal;
   bool has_pools = false;
   std::string name;
@@ -76,15 +87,16 @@ struct shared {
 class recording {
  public:
   explicit recording(std::shared_ptr<shared> owner) : owner_{std::move(owner)} {
+    owner_->mark.check(owner_->name.c_str());
     handle_ = owner_->idle.take().value_or(nullptr);
     const auto make = [this] { return ::cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming); };
-    if (handle_ == nullptr) check(owner_->ordinal, "cudaEventCreateWithFlags", ask(owner_->ordinal, make));
+    if (handle_ == nullptr) check(owner_->ordinal, "cudaEventCreateWithFlags", owner_->ask(make));
   }
   recording(const recording&) = delete;
   recording& operator=(const recording&) = delete;
   /// Passed or not, it may be reused: a wait has read the recording that it waits for when it was submitted.
   ~recording() {
-    if (!owner_->idle.give(handle_)) ask(owner_->ordinal, [this] { return ::cudaEventDestroy(handle_); });
+    if (owner_->mark.here() && !owner_->idle.give(handle_)) owner_->ask([this] { return ::cudaEventDestroy(handle_); });
   }
 
   [[nodiscard]] cudaEvent_t handle() const noexcept { return handle_; }
@@ -128,11 +140,7 @@ class stream_ref {
 #else
     const bool is_per_thread = handle == per_thread();
 #endif
-    if (is_per_thread) {
-      throw usage_error(
-          "the per-thread default stream (cudaStreamPerThread) means another stream in every thread, and vtier's "
-          "threads would wait for their own; make a stream by cudaStreamCreateWithFlags or device::make_stream");
-    }
+    if (is_per_thread) throw vtier::detail::cuda_per_thread_stream();
   }
 
   // NOLINTNEXTLINE(google-explicit-constructor): so that it can be given to CUDA and to a kernel launch as it is
@@ -160,32 +168,26 @@ class stream_ref {
 /// Threads any; moving and destroying it one at a time
 class stream {
  public:
-  stream(stream&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)}, ordinal_{other.ordinal_} {}
-  stream& operator=(stream&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    std::swap(ordinal_, other.ordinal_);
-    return *this;
-  }
-  stream(const stream&) = delete;
-  stream& operator=(const stream&) = delete;
-  ~stream() {
-    // cudaErrorCudartUnloading at exit: the runtime is gone, and the stream with it.
-    if (handle_ != nullptr) detail::ask(ordinal_, [this] { return ::cudaStreamDestroy(handle_); });
-  }
-
   // NOLINTNEXTLINE(google-explicit-constructor): as std::string to std::string_view
   operator stream_ref() const {
     // Null would be the legacy default stream: work would run, in the wrong order.
     if (handle_ == nullptr) throw usage_error("this CUDA stream was moved from; use the one that it moved to");
-    return stream_ref{handle_, stream_ref::own{}};
+    return stream_ref{handle_.get(), stream_ref::own{}};
   }
-  [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
+  [[nodiscard]] cudaStream_t get() const noexcept { return handle_.get(); }
 
  private:
   friend class device;
-  stream(cudaStream_t handle, int ordinal) noexcept : handle_{handle}, ordinal_{ordinal} {}
-  cudaStream_t handle_;
-  int ordinal_;
+  struct destroy {
+    std::shared_ptr<const detail::shared> owner;
+    // cudaErrorCudartUnloading at exit: the runtime is gone, and the stream with it.
+    void operator()(cudaStream_t handle) const noexcept {
+      owner->ask([&] { return ::cudaStreamDestroy(handle); });
+    }
+  };
+  stream(cudaStream_t handle, std::shared_ptr<const detail::shared> owner) noexcept
+      : handle_{handle, destroy{std::move(owner)}} {}
+  std::unique_ptr<CUstream_st, destroy> handle_;
 };
 
 /// One CUDA GPU, by its number in this process.
@@ -195,7 +197,8 @@ class stream {
 ///         cudaSetDevice(ordinal) once, and nothing is switched at all
 /// Gives   a handle; two of one number are equal
 /// Errors  device_error with the cudaError_t, out_of_memory; the thread's last error is cleared of both. The first
-///         exception of a launched function is kept and thrown as device_error by the next synchronize() on the device
+///         exception of a launched function is kept and thrown as device_error by the next synchronize() on the device.
+///         usage_error in a forked child, where CUDA is not called, not even by destructors
 /// Threads any
 /// Cost    as the runtime's call; copies with host memory that is not registered can block
 /// Source  CUDA Runtime API, sections Stream, Event, Memory and Stream Ordered Memory Allocator
@@ -205,9 +208,7 @@ class device {
   using stream = cuda::stream;
   using stream_ref = cuda::stream_ref;
 
-  /// How many GPUs this process can use; 0 where there is no driver.
-  ///
-  /// Errors  none
+  /// How many GPUs this process can use; 0 where there is no driver, no error.
   [[nodiscard]] static int count() noexcept {
     int found = 0;
     return detail::forget(::cudaGetDeviceCount(&found)) == cudaSuccess ? found : 0;
@@ -234,7 +235,7 @@ class device {
   [[nodiscard]] stream make_stream() const {
     cudaStream_t made = nullptr;
     run("cudaStreamCreateWithFlags", [&] { return ::cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking); });
-    return stream{made, ordinal()};
+    return stream{made, state_};
   }
 
   /// Marks this point of the stream.
@@ -252,7 +253,7 @@ class device {
   /// Errors  device_error where earlier work has failed
   [[nodiscard]] bool passed(const event& e) const {
     if (e.state_ == nullptr) return true;
-    const cudaError_t code = detail::ask(ordinal(), [&] { return ::cudaEventQuery(e.state_->handle()); });
+    const cudaError_t code = state_->answer([&] { return ::cudaEventQuery(e.state_->handle()); });
     if (code == cudaErrorNotReady) return false;
     detail::check(ordinal(), "cudaEventQuery", code);
     return true;
@@ -306,7 +307,7 @@ class device {
     return block;
   }
   void deallocate(void* block, std::size_t) const noexcept {
-    if (block != nullptr) detail::ask(ordinal(), [&] { return ::cudaFree(block); });
+    if (block != nullptr) state_->ask([&] { return ::cudaFree(block); });
   }
 
   /// Gives device memory for work of the stream from now on; blocks on a device without memory pools.
@@ -321,8 +322,8 @@ class device {
   /// that was not allocated in a stream.
   void deallocate(stream_ref s, void* block, std::size_t size_bytes) const noexcept {
     if (block == nullptr) return;
-    if (state_->has_pools && detail::ask(ordinal(), [&] { return ::cudaFreeAsync(block, s); }) == cudaSuccess) return;
-    detail::ask(ordinal(), [&] { return ::cudaStreamSynchronize(s); });
+    if (state_->has_pools && state_->ask([&] { return ::cudaFreeAsync(block, s); }) == cudaSuccess) return;
+    state_->ask([&] { return ::cudaStreamSynchronize(s); });
     deallocate(block, size_bytes);
   }
 
@@ -330,24 +331,23 @@ class device {
   /// registered already, for some mappings of files and beyond the locked-memory limit.
   [[nodiscard]] bool register_host(void* block, std::size_t size_bytes) const noexcept {
     constexpr unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
-    return detail::ask(ordinal(), [&] { return ::cudaHostRegister(block, size_bytes, flags); }) == cudaSuccess;
+    return state_->ask([&] { return ::cudaHostRegister(block, size_bytes, flags); }) == cudaSuccess;
   }
   void unregister_host(void* block) const noexcept {
-    detail::ask(ordinal(), [&] { return ::cudaHostUnregister(block); });
+    state_->ask([&] { return ::cudaHostUnregister(block); });
   }
 
   /// Gives page-locked host memory that every device can copy from; takes milliseconds.
   [[nodiscard]] void* allocate_host(std::size_t size_bytes) const {
     void* block = nullptr;
     if (size_bytes == 0) return block;
-    const auto call = [&] { return ::cudaHostAlloc(&block, size_bytes, cudaHostAllocPortable); };
-    const cudaError_t code = detail::ask(ordinal(), call);
+    const cudaError_t code = state_->answer([&] { return ::cudaHostAlloc(&block, size_bytes, cudaHostAllocPortable); });
     if (code == cudaErrorMemoryAllocation) throw vtier::detail::cuda_no_host_room(name(), size_bytes);
     detail::check(ordinal(), "cudaHostAlloc", code);
     return block;
   }
   void deallocate_host(void* block, std::size_t) const noexcept {
-    if (block != nullptr) detail::ask(ordinal(), [&] { return ::cudaFreeHost(block); });
+    if (block != nullptr) state_->ask([&] { return ::cudaFreeHost(block); });
   }
 
   /// What the GPU has free, other processes counted.
@@ -369,15 +369,15 @@ class device {
  private:
   template <class Call>
   void run(const char* name, Call call) const {
-    detail::check(ordinal(), name, detail::ask(ordinal(), call));
+    detail::check(ordinal(), name, state_->answer(call));
   }
 
   template <class Call>
   void take(std::size_t size_bytes, const char* name, Call call) const {
-    const cudaError_t code = detail::ask(ordinal(), call);
+    const cudaError_t code = state_->answer(call);
     if (code != cudaErrorMemoryAllocation) return detail::check(ordinal(), name, code);
     device_memory now;
-    detail::ask(ordinal(), [&] { return ::cudaMemGetInfo(&now.free_bytes, &now.total_bytes); });
+    state_->ask([&] { return ::cudaMemGetInfo(&now.free_bytes, &now.total_bytes); });
     throw vtier::detail::cuda_no_room(state_->name, name, size_bytes, now);
   }
 

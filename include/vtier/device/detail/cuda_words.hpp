@@ -39,6 +39,13 @@ namespace vtier::detail {
               " of page-locked host memory; ask for less, or lock fewer pages elsewhere"};
 }
 
+/// A stream was given that is another one in every thread.
+[[nodiscard]] inline usage_error cuda_per_thread_stream() {
+  return usage_error{
+      "the per-thread default stream (cudaStreamPerThread) means another stream in every thread, and vtier's threads "
+      "would wait for their own; make a stream by cudaStreamCreateWithFlags or device::make_stream"};
+}
+
 /// What cudaGetDeviceCount has answered.
 struct cuda_answer {
   int code = 0;             // cudaError_t
@@ -56,6 +63,7 @@ inline void check_cuda_present(int ordinal, const cuda_answer& answer) {
   constexpr int no_device = 100;
   constexpr int insufficient_driver = 35;
   constexpr int stub_library = 34;
+  constexpr int not_initialised = 3;
   if (answer.code == 0 && ordinal >= 0 && ordinal < answer.device_count) return;
   if (answer.code == 0 && answer.device_count > 0) {
     throw device_error(invalid_device, "no CUDA device " + std::to_string(ordinal) + ": this process sees " +
@@ -75,6 +83,10 @@ inline void check_cuda_present(int ordinal, const cuda_answer& answer) {
     text =
         "no CUDA device: the driver works and shows no GPU; look at CUDA_VISIBLE_DEVICES and at the container's "
         "devices";
+  } else if (code == not_initialised) {
+    text =
+        "CUDA cannot start in this process: perhaps it was forked from one that had used CUDA; fork before the first "
+        "use, or let the child exec";
   } else {
     text = "no CUDA device can be had: cudaGetDeviceCount answered " + answer.name + " (" + std::to_string(code) + ")";
   }

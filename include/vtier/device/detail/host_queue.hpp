@@ -104,7 +104,7 @@ class queue {
 
   /// Does what is left and ends the thread; nothing in a forked child.
   void close() noexcept {
-    if (!mark_.here()) return worker_.detach();  // a forked child has the stream, but not its thread
+    if (!mark_.here()) return;  // nor detached: what was the thread's handle may be that of a thread of the child's
     {
       const std::scoped_lock hold{lock_};
       stopping_ = true;
