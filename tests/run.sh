@@ -33,7 +33,7 @@ sanitized=(-DVTIER_BUILD_BENCH=OFF -DVTIER_BUILD_EXAMPLES=OFF -DVTIER_TEST_BUILD
 concurrent="device;io;transfer;runtime;train;cases"
 if [ "$quick" = no ]; then
   build_and_test "$root/asan" "AddressSanitizer and UndefinedBehaviorSanitizer" "${quick_flags[@]}" "${sanitized[@]}" \
-    -DVTIER_SANITIZE=address,undefined "-DVTIER_TEST_ROOMS=$concurrent;sim;memory" -DVTIER_FUZZ_SEEDS=3000
+    -DVTIER_SANITIZE=address,undefined "-DVTIER_TEST_ROOMS=$concurrent;sim" -DVTIER_FUZZ_SEEDS=3000
   build_and_test "$root/tsan" "ThreadSanitizer" "${quick_flags[@]}" "${sanitized[@]}" -DVTIER_SANITIZE=thread "-DVTIER_TEST_ROOMS=$concurrent"
 fi
 build_and_test "$root/dev" "everything" "${quick_flags[@]}"

@@ -98,6 +98,7 @@ int fork_often(std::optional<world>& w, const std::string& way) {
         w.reset();
         std::exit(0);
       }
+      if (way == "thread" && !vtier::test::threads_after_fork) std::exit(0);
       if (way == "thread") {
         std::thread{[] { std::exit(0); }}.detach();
         for (;;) ::pause();

@@ -60,6 +60,10 @@ constexpr int skipped = 77;
 
 TEST_CASE("with little memory to lock, a tier goes unlocked and a ring unregistered, and each is said once (VO-C03)",
           "[cases]") {
+  if (!vtier::test::locking_is_real()) {
+    WARN("skipped: mlock does nothing here");
+    return;
+  }
   const vtier::test::scratch_directory directory;
   std::filesystem::permissions(directory.path(), std::filesystem::perms::all);
   for (const std::size_t limit_bytes : {0_B, 64_KiB, 8_MiB}) {
@@ -71,7 +75,6 @@ TEST_CASE("with little memory to lock, a tier goes unlocked and a ring unregiste
         if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0) ::_exit(skipped);
         constexpr unsigned nobody = 65'534 - 77;  // what the kernel counts for a user is hardly anybody else's
         if (::geteuid() == 0 && (::setgid(nobody) != 0 || ::setuid(nobody) != 0)) ::_exit(skipped);
-        if (!vtier::test::locking_is_real() && limit_bytes > 0) ::_exit(skipped);
         const std::string shown = limit_bytes == 0 ? "0 B" : vtier::format_bytes(limit_bytes);
         const vtier::host::device gpu;
         using hierarchy = vtier::hierarchy<vtier::host::device>;
@@ -100,7 +103,7 @@ TEST_CASE("with little memory to lock, a tier goes unlocked and a ring unregiste
         return unlocked == 1 && engine_notes == 1 && counted.errors.empty();
       });
       if (end.exit_status == skipped || has(end.text, "(EPERM)") || has(end.text, "(ENOSYS)")) {
-        WARN("skipped: this process may not lower its limits, or mlock does nothing here, or there is no io_uring");
+        WARN("skipped: this process may not lower its limits, or there is no io_uring");
         return;
       }
       CAPTURE(end.text, end.signal);

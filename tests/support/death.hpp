@@ -16,6 +16,19 @@
 
 namespace vtier::test {
 
+/// Whether a forked child may start threads where its parent had some: ThreadSanitizer ends it for that.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool threads_after_fork = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool threads_after_fork = false;
+#else
+inline constexpr bool threads_after_fork = true;
+#endif
+#else
+inline constexpr bool threads_after_fork = true;
+#endif
+
 /// How a child process ended.
 struct child_end {
   int exit_status = -1;  // -1 where a signal ended it

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <vtier/core/error.hpp>
 #include <vtier/core/random_source.hpp>
 #include <vtier/io/file_engine.hpp>
 
@@ -26,11 +27,15 @@ struct engine_script {
   std::size_t bytes_max = ~std::size_t{0};  // more than this is a short transfer
   std::size_t offset_alignment = 1;
   std::size_t memory_alignment = 1;
-  std::uint64_t seed = 1;           // order of completions
-  bool held = false;                // nothing completes while set
-  int fail_at = 0;                  // this request, counted from 1, completes with -EIO
-  int interrupt_every = 0;          // every so many requests complete with -EINTR
-  bool refuse_every_other = false;  // try_submit says no every second time
+  std::uint64_t seed = 1;                   // order of completions
+  bool held = false;                        // nothing completes while set
+  int fail_at = 0;                          // this request, counted from 1, completes with -EIO
+  int interrupt_every = 0;                  // every so many requests complete with -EINTR
+  bool refuse_every_other = false;          // try_submit says no every second time
+  std::size_t taken_max = ~std::size_t{0};  // after so many requests try_submit says no
+  bool broken = false;                      // try_submit throws
+  std::vector<std::size_t> taken;           // offsets of the requests, in order
+  std::size_t refused = 0;
   std::size_t requests = 0;
   std::size_t misaligned = 0;
   std::size_t asked = 0;
@@ -42,9 +47,14 @@ class scripted_engine {
   explicit scripted_engine(std::shared_ptr<engine_script> script) : script_{std::move(script)} {}
 
   bool try_submit(const file_request& request) {
-    if (in_flight() >= script_->depth_max) return false;
-    if (script_->refuse_every_other && ++script_->asked % 2 == 0) return false;
+    if (script_->broken) throw io_error(EBADF, "the engine is broken");
+    if (in_flight() >= script_->depth_max || script_->requests >= script_->taken_max ||
+        (script_->refuse_every_other && ++script_->asked % 2 == 0)) {
+      ++script_->refused;
+      return false;
+    }
     ++script_->requests;
+    script_->taken.push_back(request.offset_bytes);
     const auto address = reinterpret_cast<std::uintptr_t>(request.memory.data());
     if (request.offset_bytes % script_->offset_alignment != 0 ||
         request.memory.size() % script_->offset_alignment != 0 || address % script_->memory_alignment != 0) {

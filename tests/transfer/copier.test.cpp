@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <vtier/core/error.hpp>
 #include <vtier/device/host.hpp>
 #include <vtier/io/engine.hpp>
 
@@ -209,6 +210,118 @@ TEST_CASE("interruptions and refusals are tried again") {
   r.finish(t);
   CHECK(t->state == transfer_state::done);
   CHECK(wrong(r.pinned.base(), 100'000, 5) == 0);
+}
+
+TEST_CASE("a drive that never answers anything but EINTR or EAGAIN is an error, and stays usable (VO-B05)") {
+  rig r;
+  r.script->interrupt_every = 1;
+  put(r.hbm.base(), 30'000, 6);
+  const auto t = r.start(r.hbm, 0, 0, r.file, 2, 0, 30'000);
+  r.finish(t);
+  REQUIRE(t->state == transfer_state::failed);
+  CHECK_THROWS_AS(std::rethrow_exception(t->error), vtier::io_error);
+  r.script->interrupt_every = 0;
+  r.finish(r.start(r.hbm, 0, 0, r.file, 2, 0, 30'000));
+  r.finish(r.start(r.file, 2, 0, r.pinned, 1, 0, 30'000));
+  CHECK(wrong(r.pinned.base(), 30'000, 6) == 0);
+}
+
+TEST_CASE("an engine that takes 3 of 8 and then no more is asked once a round, the most urgent first (VO-B12)") {
+  rig r{4096, 10};
+  r.script->depth_max = 8;
+  r.script->held = true;
+  r.script->taken_max = 3;
+  for (std::size_t i = 0; i < 32'768; ++i) r.script->file[i] = counter(i, 1);
+  for (std::size_t i = 0; i < 8192; ++i) r.script->file[524'288 + i] = counter(i, 2);
+  handles ended;
+  const auto prefetch = r.start(r.file, 2, 0, r.hbm, 0, 0, 32'768, vtier::urgency::prefetch);
+  for (int i = 0; i < 5; ++i) r.moving->advance(ended);
+  CHECK(r.script->requests == 3);
+  const auto demand = r.start(r.file, 2, 524'288, r.hbm, 0, 524'288, 8192);
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(r.moving->advance(ended));  // nothing changed: whoever drives it may sleep
+  CHECK(r.script->refused == 10);
+  CHECK(ended.empty());
+  r.script->taken_max = ~std::size_t{0};
+  r.moving->advance(ended);
+  r.script->held = false;
+  r.finish(demand);
+  r.finish(prefetch);
+  using offsets = std::vector<std::size_t>;
+  CHECK(r.script->taken ==
+        offsets{0, 4096, 8192, 524'288, 528'384, 12'288, 16'384, 20'480, 24'576, 28'672});  // each once
+  CHECK(wrong(r.hbm.base(), 32'768, 1) == 0);
+  CHECK(wrong(r.hbm.base() + 524'288, 8192, 2) == 0);
+}
+
+TEST_CASE("what an engine took in part and then refuses is asked for by urgency, too (VO-B12)") {
+  rig r{4096, 10};
+  r.script->depth_max = 8;
+  r.script->bytes_max = 1000;
+  r.script->held = true;
+  handles ended;
+  const auto prefetch = r.start(r.file, 2, 0, r.hbm, 0, 0, 8192, vtier::urgency::prefetch);
+  r.moving->advance(ended);
+  const auto demand = r.start(r.file, 2, 524'288, r.hbm, 0, 524'288, 4096);
+  r.moving->advance(ended);
+  REQUIRE(r.script->taken == std::vector<std::size_t>{0, 4096, 524'288});
+  r.script->taken_max = 3;
+  r.script->held = false;
+  for (int i = 0; i < 3; ++i) r.moving->advance(ended);  // all came back short, and none may go on
+  r.script->taken_max = 4;
+  r.moving->advance(ended);
+  CHECK(r.script->taken.back() == 525'288);
+  r.script->taken_max = ~std::size_t{0};
+  r.finish(demand);
+  r.finish(prefetch);
+}
+
+TEST_CASE("10,000 transfers at once through an engine of depth 8 end once each, by urgency (VO-B12)") {
+  constexpr std::size_t count = 10'000;
+  constexpr std::size_t size = 4096;
+  constexpr std::size_t places = 256;
+  rig r{size, 12};
+  r.script->depth_max = 8;
+  r.script->refuse_every_other = true;
+  handles started;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto priority = i % 2 == 0 ? vtier::urgency::write_back : vtier::urgency::prefetch;
+    const std::size_t at = i % places * size;
+    started.push_back(r.start(r.pinned, 1, at, r.file, 2, at, size, priority));
+  }
+  put(r.pinned.base(), 1_MiB, 3);
+  handles ended;
+  for (int i = 0; i < 1'000'000 && ended.size() < count; ++i) r.moving->advance(ended);
+  REQUIRE(ended.size() == count);
+  CHECK(r.moving->idle());
+  CHECK(r.script->requests == count);
+  CHECK(std::all_of(started.begin(), started.end(), [](const auto& t) { return t->state == transfer_state::done; }));
+  // The odd places were the more urgent ones: all of them before the first even one.
+  const auto odd = [](std::size_t offset) { return offset / size % 2 == 1; };
+  CHECK(std::all_of(r.script->taken.begin(), r.script->taken.begin() + count / 2, odd));
+  CHECK(std::none_of(r.script->taken.begin() + count / 2, r.script->taken.end(), odd));
+  CHECK(wrong(r.script->file.data(), 1_MiB, 3) == 0);
+}
+
+TEST_CASE("an engine that breaks fails the transfers that need it, and no others") {
+  rig r;
+  r.script->bytes_max = 1000;
+  r.script->held = true;
+  handles ended;
+  const auto begun = r.start(r.file, 2, 0, r.hbm, 0, 0, 8192);
+  r.moving->advance(ended);
+  const auto queued = r.start(r.file, 2, 65'536, r.hbm, 0, 65'536, 8192);
+  r.script->broken = true;
+  r.script->held = false;
+  r.finish(begun);
+  r.finish(queued);
+  for (const auto& t : {begun, queued}) {
+    CHECK(t->state == transfer_state::failed);
+    CHECK_THROWS_AS(std::rethrow_exception(t->error), vtier::io_error);
+  }
+  const auto copy = r.start(r.hbm, 0, 0, r.pinned, 1, 0, 8192);
+  r.finish(copy);
+  CHECK(copy->state == transfer_state::done);
+  CHECK(r.moving->idle());
 }
 
 TEST_CASE("a chunk that crosses two stripes is cut there") {

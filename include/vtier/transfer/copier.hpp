@@ -51,7 +51,8 @@ class copier {
         staging_{staging},
         shape_{staging_slots},
         slots_(staging_slots.slot_count),
-        engines_{std::move(engines)} {}
+        engines_{std::move(engines)},
+        refuses_(engines_.size()) {}
 
   copier(const copier&) = delete;
   copier& operator=(const copier&) = delete;
@@ -114,6 +115,7 @@ class copier {
   ///
   /// Gives   whether anything changed
   bool advance(std::vector<handle>& ended) {
+    refuses_.assign(engines_.size(), false);
     bool changed = reap();
     changed = watch_copies() || changed;
     changed = resubmit() || changed;
@@ -121,7 +123,7 @@ class copier {
     for (auto at = active_.begin(); at != active_.end();) {
       transfer_type& t = **at;
       if (t.outstanding == 0 && (t.stopped || t.chunk_next == t.chunk_total)) {
-        conclude(t);
+        detail::conclude(t);
         ended.push_back(*at);
         at = active_.erase(at);
         changed = true;
@@ -132,14 +134,13 @@ class copier {
     return changed;
   }
 
-  /// Blocks until file I/O has something to tell, or the time has passed.
+  /// Blocks until file I/O has something to tell, or the time has passed; where no drive has anything, for a moment.
   void wait(std::int64_t timeout_ns) {
+    constexpr std::int64_t moment_ns = 20'000;
     for (io::engine* engine : engines_) {
-      if (engine != nullptr && engine->in_flight() > 0) {
-        engine->wait(timeout_ns);
-        return;
-      }
+      if (engine != nullptr && engine->in_flight() > 0) return engine->wait(timeout_ns);
     }
+    on_.pause((std::min)(timeout_ns, moment_ns));
   }
 
   /// Whether nothing is queued or in flight.
@@ -200,6 +201,7 @@ class copier {
 
   bool submit(piece& p) {
     const endpoint& file = detail::file_side(p);
+    if (refuses_[file.tier]) return false;
     const file_place place = file.memory->locate(file.offset_bytes + p.part.offset_bytes + p.done_bytes);
     file_request request;
     request.descriptor = place.descriptor;
@@ -209,6 +211,7 @@ class copier {
                       (std::min)(p.part.padded_bytes - p.done_bytes, place.contiguous_bytes)};
     request.tag = p.tag;
     p.submitted = engines_[file.tier]->try_submit(request);
+    refuses_[file.tier] = !p.submitted;
     return p.submitted;
   }
 
@@ -240,7 +243,7 @@ class copier {
     // Direct I/O goes on at an aligned place only: what lies beyond the last whole unit is asked for again.
     const std::size_t usable =
         p.done_bytes + got >= p.part.padded_bytes ? wanted : align_down(p.done_bytes + got, alignment) - p.done_bytes;
-    if (done.result == -EINTR || done.result == -EAGAIN) return;  // resubmit() asks again
+    if (detail::interrupted(p, done.result)) return;  // resubmit() asks again
     if (done.result < 0 || usable == 0) {
       fail(p, detail::transfer_error(p.now == phase::reading, file, p.part.offset_bytes + p.done_bytes, wanted,
                                      done.result));
@@ -303,24 +306,25 @@ class copier {
     return changed;
   }
 
+  // Asks for what is missing of pieces that are on their way, the most urgent first.
   bool resubmit() {
+    const auto waits = [](const piece& p) {
+      return !p.submitted && (p.now == phase::reading || p.now == phase::writing);
+    };
+    if (std::none_of(pieces_.begin(), pieces_.end(), waits)) return false;
+    std::sort(pieces_.begin(), pieces_.end(), detail::goes_before<event>);
     bool changed = false;
-    for (piece& p : pieces_) {
-      if (!p.submitted && (p.now == phase::reading || p.now == phase::writing)) changed = submit(p) || changed;
-    }
-    return changed;
-  }
-
-  // The last slot is for demand alone, so that a queue of prefetches never keeps a waiting caller from moving.
-  std::size_t take_slot(urgency priority) noexcept {
-    const std::size_t usable = priority == urgency::demand || slots_.size() == 1 ? slots_.size() : slots_.size() - 1;
-    for (std::size_t slot = 0; slot < usable; ++slot) {
-      if (!slots_[slot]) {
-        slots_[slot] = true;
-        return slot;
+    for (auto at = pieces_.begin(); at != pieces_.end();) {
+      try {
+        if (waits(*at)) changed = submit(*at) || changed;
+        ++at;
+      } catch (...) {  // the engine itself is broken
+        fail(*at, std::current_exception());
+        at = pieces_.erase(at);
+        changed = true;
       }
     }
-    return no_slot;
+    return changed;
   }
 
   bool issue() {
@@ -334,8 +338,9 @@ class copier {
   bool issue_chunk(const handle& t) {
     const bool reads_file = t->way.first == hop::file_read;
     const std::size_t engine_tier = reads_file ? t->source.tier : t->target.tier;
-    io::engine& engine = *engines_[engine_tier];
-    if (t->way.first != hop::device_copy && engine.in_flight() >= engine.depth_max()) return false;
+    const io::engine& engine = *engines_[engine_tier];
+    const bool full = refuses_[engine_tier] || engine.in_flight() >= engine.depth_max();
+    if (t->way.first != hop::device_copy && full) return false;
     // What the host or the file engine touches must be settled; a copy to the device waits in its stream instead.
     if (t->chunk_next == 0 && !all_passed(t->source_after)) return false;
     if (t->chunk_next == 0 && t->target.memory->kind() != memory_kind::device && !all_passed(t->target_after))
@@ -344,7 +349,7 @@ class copier {
     pieces_.reserve(pieces_.size() + 1);  // once the engine has a request, nothing may fail
     piece p;
     if (t->way.staged) {
-      p.slot = take_slot(t->priority);
+      p.slot = detail::take_slot(slots_, t->priority);
       if (p.slot == no_slot) return false;
     }
     const std::size_t alignment = (std::max)(t->source.memory->properties().offset_alignment_bytes,
@@ -354,7 +359,6 @@ class copier {
     p.tag = ++last_tag_;
     ++t->chunk_next;
     ++t->outstanding;
-    t->state = transfer_state::running;
     try {
       if (t->way.first == hop::device_copy) {
         on_.copy(down_, slot_address(p.slot), address(t->source, p.part.offset_bytes), p.part.size_bytes,
@@ -363,24 +367,19 @@ class copier {
         p.now = phase::copying_down;
       } else {
         p.now = reads_file ? phase::reading : phase::writing;
-        submit(p);  // refused: resubmit() tries again
+        if (!submit(p)) {  // as if it had not been tried: something more urgent may come before the next time
+          --t->chunk_next;
+          release(p);
+          return false;
+        }
       }
-      pieces_.push_back(p);
+      t->state = transfer_state::running;
+      pieces_.push_back(std::move(p));
     } catch (...) {
       fail(p, std::current_exception());
       return false;
     }
     return true;
-  }
-
-  void conclude(transfer_type& t) {
-    if (t.error) {
-      t.state = transfer_state::failed;
-    } else if (t.cancelled && t.chunk_next < t.chunk_total) {
-      t.state = transfer_state::cancelled;
-    } else {
-      t.state = transfer_state::done;
-    }
   }
 
   Device on_;
@@ -390,6 +389,7 @@ class copier {
   staging_shape shape_;
   std::vector<bool> slots_;  // whether taken
   std::vector<io::engine*> engines_;
+  std::vector<bool> refuses_;   // in this round, by tier: it takes no more requests
   std::vector<handle> active_;  // by urgency, then in order of starting
   std::vector<piece> pieces_;
   std::uint64_t last_tag_ = 0;

@@ -163,9 +163,14 @@ class ledger : public evictor<Device, Eviction> {
     bool first = true;
     for (std::size_t i = 0; i < capacities.size(); ++i) {
       if ((set >> i & 1U) == 0) continue;
-      // Nothing ever has to leave: all are there at once, and where they can also be elsewhere, in pieces of any order.
-      const std::size_t apart = (set & (set - 1)) == 0 ? 0 : largest;
-      if (std::exchange(first, false) && bound + apart <= capacities[i]) return true;
+      // Nothing ever has to leave: all are there at once. Those that can also be elsewhere come back to pieces of any
+      // order, which takes room for one more.
+      const auto elsewhere = [&](std::size_t other) {
+        return other != i && (set >> other & 1U) != 0 && capacities[other] >= largest;
+      };
+      bool apart = false;
+      for (std::size_t other = 0; other < capacities.size(); ++other) apart = apart || elsewhere(other);
+      if (std::exchange(first, false) && bound + (apart ? largest : 0) <= capacities[i]) return true;
       if (this->tiers[i].memory.properties().lazy) return checked_add(raw, capacities[i]).value_or(bound) >= bound;
       raw += capacities[i];
       whole += capacities[i] / largest * largest;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Small parts of the copier that do not know its state: a chunk on its way, which way a copy goes, what a failed file
-// transfer is called, how an engine is emptied.
+// Small parts of the copier that do not know its state: a chunk on its way, which goes first, which way a copy goes,
+// what a failed file transfer is called, how an engine is emptied.
 
 #include <array>
 #include <cerrno>
@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
@@ -37,9 +38,23 @@ struct piece {
   std::size_t slot = no_slot;
   std::uint64_t tag = 0;
   phase now = phase::reading;
-  bool submitted = false;  // the engine has it
+  bool submitted = false;           // the engine has it
+  std::uint32_t interruptions = 0;  // one after the other
   Event copied;
 };
+
+/// Takes a free staging slot. The last one is for demand alone, so that a queue of prefetches never keeps a waiting
+/// caller from moving.
+[[nodiscard]] inline std::size_t take_slot(std::vector<bool>& taken, urgency priority) noexcept {
+  const std::size_t usable = priority == urgency::demand || taken.size() == 1 ? taken.size() : taken.size() - 1;
+  for (std::size_t slot = 0; slot < usable; ++slot) {
+    if (!taken[slot]) {
+      taken[slot] = true;
+      return slot;
+    }
+  }
+  return no_slot;
+}
 
 /// The side of a piece that its present file hop works on.
 template <class Event>
@@ -52,6 +67,25 @@ template <class Event>
 [[nodiscard]] bool before(const std::shared_ptr<transfer<Event>>& a,
                           const std::shared_ptr<transfer<Event>>& b) noexcept {
   return a->priority != b->priority ? a->priority < b->priority : a->sequence < b->sequence;
+}
+
+/// Whether a chunk goes before another, as their transfers do; what belongs to none any more goes last.
+template <class Event>
+[[nodiscard]] bool goes_before(const piece<Event>& a, const piece<Event>& b) noexcept {
+  if (!a.owner || !b.owner) return a.owner && !b.owner;
+  if (a.owner != b.owner) return before<Event>(a.owner, b.owner);
+  return a.part.offset_bytes < b.part.offset_bytes;
+}
+
+/// Whether a file hop was only interrupted and is asked for again. One that is never anything else is an error.
+template <class Event>
+[[nodiscard]] bool interrupted(piece<Event>& p, std::int64_t result) noexcept {
+  constexpr std::uint32_t interruptions_max = 10'000;
+  if (result != -EINTR && result != -EAGAIN) {
+    p.interruptions = 0;
+    return false;
+  }
+  return ++p.interruptions <= interruptions_max;
 }
 
 /// Which way a copy between two memories goes.
@@ -74,6 +108,18 @@ inline std::exception_ptr transfer_error(bool reading, const endpoint& file, std
                                                      tier.place + " at offset " + std::to_string(place.offset_bytes) +
                                                      ", wanted " + std::to_string(wanted_bytes) + " bytes, got " +
                                                      std::to_string(result > 0 ? result : 0)));
+}
+
+/// Says how a transfer ended of which nothing is outstanding.
+template <class Event>
+void conclude(transfer<Event>& t) noexcept {
+  if (t.error) {
+    t.state = transfer_state::failed;
+  } else if (t.cancelled && t.chunk_next < t.chunk_total) {
+    t.state = transfer_state::cancelled;
+  } else {
+    t.state = transfer_state::done;
+  }
 }
 
 /// Waits until an engine has nothing in flight, and forgets what it says.
