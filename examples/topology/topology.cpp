@@ -10,6 +10,7 @@
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/topology/discover.hpp>
+#include <vtier/topology/memory_limit.hpp>
 #include <vtier/topology/sysfs.hpp>
 #include <vtier/topology/thread_count.hpp>
 
