@@ -1,127 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in's devices and errors, its state, and what tests say to it.
+// The stand-in's devices.
 
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
 
 #include "runtime.hpp"
 
 namespace standin {
-
-runtime& the() {
-  static auto* const one = new runtime;  // never destroyed: programs call CUDA until their very end
-  return *one;
-}
-
-per_thread& mine() {
-  static thread_local per_thread one;
-  return one;
-}
-
-void runtime::reset(std::uint64_t seed, const std::vector<vtier::test::standin_gpu>& wanted, bool logs) {
-  gpus.clear();
-  streams = {};
-  events = {};
-  device_blocks.clear();
-  pinned.clear();
-  registered.clear();
-  calls.clear();
-  planned.clear();
-  world = std::make_shared<sim::world>(sim::world_options{.seed = seed, .logs = logs});
-  for (const auto& g : wanted) {
-    gpus.push_back(std::make_unique<gpu>(g));
-    gpus.back()->up_link = world->number();
-    gpus.back()->down_link = world->number();
-  }
-  mine() = {};
-}
-
 namespace {
 
-bool exists(const runtime& r, int device) { return device >= 0 && static_cast<std::size_t>(device) < r.gpus.size(); }
-
-struct named_error {
-  cudaError_t code;
-  const char* name;
-  const char* text;
-};
-constexpr named_error errors[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "the driver is older than the runtime"},
-    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {cudaErrorNoDevice, "cudaErrorNoDevice", "no device"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorHostMemoryAlreadyRegistered, "cudaErrorHostMemoryAlreadyRegistered", "already registered"},
-    {cudaErrorHostMemoryNotRegistered, "cudaErrorHostMemoryNotRegistered", "not registered"},
-    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
-    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+struct address {
+  unsigned domain = 0;
+  unsigned bus = 0;
+  unsigned slot = 0;
+  unsigned function = 0;
+  friend bool operator==(const address&, const address&) = default;
 };
 
-vtier::test::standin_control control() {
-  vtier::test::standin_control c{};
-  c.reset = [](std::uint64_t seed, const std::vector<vtier::test::standin_gpu>& gpus, bool logs) {
-    const std::scoped_lock hold{the().lock};
-    the().reset(seed, gpus, logs);
-  };
-  c.fail = [](const char* function, std::uint64_t nth, int code) {
-    const std::scoped_lock hold{the().lock};
-    the().planned[function] = {nth, code};
-  };
-  c.break_device = [](int device, int code) {
-    const std::scoped_lock hold{the().lock};
-    the().gpus.at(static_cast<std::size_t>(device))->broken = code;
-  };
-  c.bind = [](const void* stub, vtier::test::kernel_capture capture) {
-    const std::scoped_lock hold{the().lock};
-    the().kernels[stub] = std::move(capture);
-  };
-  c.violations = [](bool at_end) {
-    runtime& r = the();
-    const std::scoped_lock hold{r.lock};
-    if (at_end) {
-      for (const auto& g : r.gpus) g->frees.clear();
-      for (const auto& g : r.gpus) g->legacy = nullptr;
-      if (!r.events.used().empty()) {
-        r.world->violation("leaked: " + std::to_string(r.events.used().size()) + " events");
-      }
-      if (!r.registered.empty()) r.world->violation("leaked: a registration of host memory");
-      r.world->finish();
-    }
-    return r.world->violations();
-  };
-  c.events = [] {
-    const std::scoped_lock hold{the().lock};
-    return the().world->events();
-  };
-  c.calls = [](const char* function, int device) {
-    runtime& r = the();
-    const std::scoped_lock hold{r.lock};
-    std::uint64_t sum = 0;
-    for (const auto& [on, count] : r.calls[function]) sum += device < 0 || on == device ? count : 0;
-    return sum;
-  };
-  c.functions = [] {
-    const std::scoped_lock hold{the().lock};
-    std::vector<std::string> names;
-    for (const auto& entry : the().calls) names.push_back(entry.first);
-    return names;
-  };
-  c.reads = [](const void* first, std::size_t size) {
-    const std::scoped_lock hold{the().lock};
-    the().world->reads(first, size);
-  };
-  c.writes = [](const void* first, std::size_t size) {
-    const std::scoped_lock hold{the().lock};
-    the().world->writes(first, size);
-  };
-  return c;
+// "dddd:bb:dd.f" in either case, or without the domain.
+std::optional<address> parse(const std::string& text) {
+  address a;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%x:%x:%x.%x%c", &a.domain, &a.bus, &a.slot, &a.function, &rest) == 4) return a;
+  a = {};
+  if (std::sscanf(text.c_str(), "%x:%x.%x%c", &a.bus, &a.slot, &a.function, &rest) == 3) return a;
+  return std::nullopt;
+}
+
+int attribute(cudaDeviceAttr what) {
+  switch (what) {
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrHostRegisterSupported:
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrStreamPrioritiesSupported: return 1;
+    case cudaDevAttrAsyncEngineCount: return 2;
+    case cudaDevAttrWarpSize: return 32;
+    case cudaDevAttrMaxThreadsPerBlock: return 1024;
+    case cudaDevAttrMultiProcessorCount: return 4;
+    case cudaDevAttrComputeCapabilityMajor: return 9;
+    default: return 0;  // managed memory, reading pageable memory, registering read-only memory among them
+  }
 }
 
 }  // namespace
@@ -131,82 +52,159 @@ using namespace standin;
 
 extern "C" {
 
-__attribute__((visibility("default"))) const vtier::test::standin_control* vtier_standin() {
-  static const vtier::test::standin_control one = control();
-  return &one;
-}
-
-// No frame: it answers also where there is no device.
 cudaError_t cudaGetDeviceCount(int* count) {
-  runtime& r = the();
-  const std::scoped_lock hold{r.lock};
-  if (r.gpus.empty()) return answer(cudaErrorNoDevice);
-  *count = static_cast<int>(r.gpus.size());
-  return cudaSuccess;
+  return call(
+      "cudaGetDeviceCount",
+      [&](runtime& r) {
+        if (r.gpus.empty()) return cudaErrorNoDevice;  // *count stays as it is
+        *count = static_cast<int>(r.gpus.size());
+        return cudaSuccess;
+      },
+      needs::nothing);
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = mine().device;
-  return cudaSuccess;
+  return call(
+      "cudaGetDevice",
+      [&](runtime&) {
+        *device = mine().device;
+        return cudaSuccess;
+      },
+      needs::a_device);
 }
 
 cudaError_t cudaSetDevice(int device) {
-  runtime& r = the();
-  const std::scoped_lock hold{r.lock};
-  if (!exists(r, device)) return answer(cudaErrorInvalidDevice);
-  mine().device = device;
-  return cudaSuccess;
+  return call(
+      "cudaSetDevice",
+      [&](runtime& r) {
+        if (!exists(r, device)) return cudaErrorInvalidDevice;
+        mine().device = device;
+        r.devices_of_threads[mine().number].insert(device);  // since CUDA 12 it makes a context
+        return state_of(at(r, device));
+      },
+      needs::nothing);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return call("cudaGetDeviceProperties", [&](runtime& r) {
-    if (!exists(r, device)) return cudaErrorInvalidDevice;
-    *properties = {};
-    const auto& about = r.gpus[static_cast<std::size_t>(device)]->about;
-    std::strncpy(properties->name, about.name.c_str(), sizeof properties->name - 1);
-    properties->totalGlobalMem = about.memory_bytes;
-    properties->major = 9;
-    return cudaSuccess;
-  });
+  return call(
+      "cudaGetDeviceProperties",
+      [&](runtime& r) {
+        if (!exists(r, device)) return cudaErrorInvalidDevice;
+        *properties = {};
+        const auto& about = at(r, device).about;
+        std::strncpy(properties->name, about.name.c_str(), sizeof properties->name - 1);
+        properties->totalGlobalMem = about.memory_bytes;
+        properties->major = attribute(cudaDevAttrComputeCapabilityMajor);
+        properties->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
+        properties->maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock);
+        properties->warpSize = attribute(cudaDevAttrWarpSize);
+        properties->asyncEngineCount = attribute(cudaDevAttrAsyncEngineCount);
+        properties->canMapHostMemory = properties->unifiedAddressing = properties->concurrentKernels = 1;
+        const address where = parse(about.bus_id).value_or(address{});
+        properties->pciDomainID = static_cast<int>(where.domain);
+        properties->pciBusID = static_cast<int>(where.bus);
+        properties->pciDeviceID = static_cast<int>(where.slot);
+        return cudaSuccess;
+      },
+      needs::a_device);
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device) {
-  return call("cudaDeviceGetAttribute", [&](runtime& r) {
-    if (!exists(r, device)) return cudaErrorInvalidDevice;
-    *value = what == cudaDevAttrMemoryPoolsSupported ? 1 : 0;
-    return cudaSuccess;
-  });
+  return call(
+      "cudaDeviceGetAttribute",
+      [&](runtime& r) {
+        if (!exists(r, device)) return cudaErrorInvalidDevice;
+        *value = attribute(what);
+        return cudaSuccess;
+      },
+      needs::a_device);
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
-  return call("cudaDeviceGetPCIBusId", [&](runtime& r) {
-    if (!exists(r, device)) return cudaErrorInvalidDevice;
-    std::strncpy(text, r.gpus[static_cast<std::size_t>(device)]->about.bus_id.c_str(), static_cast<std::size_t>(size));
-    return cudaSuccess;
-  });
+  return call(
+      "cudaDeviceGetPCIBusId",
+      [&](runtime& r) {
+        if (!exists(r, device)) return cudaErrorInvalidDevice;
+        const std::string& whole = at(r, device).about.bus_id;
+        if (text == nullptr || size <= static_cast<int>(whole.size())) return cudaErrorInvalidValue;
+        std::strcpy(text, whole.c_str());
+        return cudaSuccess;
+      },
+      needs::a_device);
 }
 
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-  return call("cudaDeviceGetByPCIBusId", [&](runtime& r) {
-    for (std::size_t i = 0; i < r.gpus.size(); ++i) {
-      if (r.gpus[i]->about.bus_id != text) continue;
-      *device = static_cast<int>(i);
-      return cudaSuccess;
-    }
-    return cudaErrorInvalidDevice;
-  });
+  return call(
+      "cudaDeviceGetByPCIBusId",
+      [&](runtime& r) {
+        const auto wanted = parse(text);
+        if (!wanted) return cudaErrorInvalidValue;
+        for (const auto& g : r.gpus) {
+          if (parse(g->about.bus_id) != wanted) continue;
+          *device = g->ordinal;
+          return cudaSuccess;
+        }
+        return cudaErrorInvalidDevice;
+      },
+      needs::a_device);
 }
 
 cudaError_t cudaDeviceSynchronize() {
   return call("cudaDeviceSynchronize", [](runtime& r) {
     await_device(r, mine().device);
+    return state_of(here(r));
+  });
+}
+
+// Takes all of the device but what came from its pool. An error of the device stays: the real one asks for the end of
+// the process then.
+cudaError_t cudaDeviceReset() {
+  return call("cudaDeviceReset", [](runtime& r) {
+    gpu& g = here(r);
+    await_device(r, g.ordinal);
+    for (auto* const s : std::set{r.streams.used()}) {
+      if ((*s)->device != g.ordinal) continue;
+      r.streams.give(s);
+      r.world->stream_gone();
+    }
+    for (auto* const e : std::set{r.events.used()}) {
+      if (e->device == g.ordinal) r.events.give(e);
+    }
+    for (const auto& [start, block] : std::map{r.device_blocks}) {
+      if (block.device == g.ordinal && !block.pooled) give(r, start);
+    }
+    g.streams.clear();
+    g.legacy = nullptr;
+    g.per_thread.clear();
+    g.peers.clear();
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = 0;
-  return cudaSuccess;
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  return call(
+      "cudaDeviceCanAccessPeer",
+      [&](runtime& r) {
+        if (!exists(r, device) || !exists(r, peer)) return cudaErrorInvalidDevice;
+        *can = device != peer ? 1 : 0;
+        return cudaSuccess;
+      },
+      needs::a_device);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return call("cudaDeviceEnablePeerAccess", [&](runtime& r) {
+    if (!exists(r, peer) || peer == mine().device) return cudaErrorInvalidDevice;
+    if (flags != 0) return cudaErrorInvalidValue;
+    return here(r).peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+  });
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+  return call("cudaDeviceDisablePeerAccess", [&](runtime& r) {
+    if (!exists(r, peer)) return cudaErrorInvalidDevice;
+    return here(r).peers.erase(peer) == 1 ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
+  });
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -216,27 +214,6 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
-}
-
-// An error of the device itself stays.
-cudaError_t cudaGetLastError() {
-  const cudaError_t last = mine().last;
-  mine().last = cudaSuccess;
-  return last;
-}
-cudaError_t cudaPeekAtLastError() { return mine().last; }
-
-const char* cudaGetErrorName(cudaError_t code) {
-  for (const auto& e : errors) {
-    if (e.code == code) return e.name;
-  }
-  return "cudaErrorUnknown";
-}
-const char* cudaGetErrorString(cudaError_t code) {
-  for (const auto& e : errors) {
-    if (e.code == code) return e.text;
-  }
-  return "unknown error";
 }
 
 }  // extern "C"

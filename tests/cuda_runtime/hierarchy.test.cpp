@@ -81,18 +81,27 @@ void launched(cudaError_t code) {
   throw vtier::device_error(static_cast<int>(code), "a kernel was not launched");
 }
 
+// A kernel goes to the caller's current device, which must be its stream's.
+template <class... A>
+void launch(const vtier::cuda::stream& s, void (*stub)(A...), A... arguments) {
+  int before = 0;
+  int own = 0;
+  cudaError_t code = cudaGetDevice(&before);
+  if (code == cudaSuccess) code = cudaStreamGetDevice(s.get(), &own);
+  if (code == cudaSuccess && own != before) code = cudaSetDevice(own);
+  if (code == cudaSuccess) code = vtier::test::launch_kernel(stub, dim3{1}, dim3{32}, s.get(), arguments...);
+  if (own != before) static_cast<void>(cudaSetDevice(before));
+  launched(code);
+}
+
 void fill(const vtier::cuda::stream& s, bytes& t, std::uint64_t seed) {
   auto lease = t.write(s);
-  const cudaError_t code =
-      vtier::test::launch_kernel(&fill_stub, dim3{1}, dim3{32}, s.get(), lease.data(), seed, lease.size());
-  launched(code);
+  launch(s, &fill_stub, lease.data(), seed, lease.size());
 }
 
 void compare(const vtier::cuda::stream& s, const bytes& t, std::uint64_t seed, std::size_t& wrong) {
   auto lease = t.read(s);
-  const cudaError_t code =
-      vtier::test::launch_kernel(&compare_stub, dim3{1}, dim3{32}, s.get(), lease.data(), seed, lease.size(), &wrong);
-  launched(code);
+  launch(s, &compare_stub, lease.data(), seed, lease.size(), &wrong);
 }
 
 vtier::options limits(bool thread) {
@@ -145,6 +154,11 @@ TEST_CASE("cuda device on the stand-in: the contract, on each of two devices", "
   REQUIRE(vtier::cuda::device::count() == 2);
   SECTION("0") { contract::device_contract_without_gates(vtier::cuda::device{0}); }
   SECTION("1") { contract::device_contract_without_gates(vtier::cuda::device{1}); }
+  SECTION("with a stream that stands still until the test lets it go on") {
+    standin()->functions_on_thread(true);
+    contract::device_contract(vtier::cuda::device{0});
+    contract::device_contract(vtier::cuda::device{1});
+  }
   SECTION("names and addresses") {
     const vtier::cuda::device two{1};
     CHECK(two.name() == "cuda:1 two");

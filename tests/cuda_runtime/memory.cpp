@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in's memory and copies.
+// The stand-in's memory: of devices, and page-locked memory of the host.
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iterator>
-#include <new>
 
 #include "runtime.hpp"
 
@@ -17,94 +18,70 @@ gpu* device_at(runtime& r, const void* place) {
   return nullptr;
 }
 
-bool is_locked(const runtime& r, const void* place, std::size_t size_bytes) {
-  auto* const first = const_cast<std::byte*>(static_cast<const std::byte*>(place));
-  for (const auto* ranges : {&r.pinned, &r.registered}) {
-    auto at = ranges->upper_bound(first);
-    if (at == ranges->begin()) continue;
-    --at;
-    if (first + size_bytes <= at->first + at->second) return true;
-  }
-  return false;
-}
-
 std::byte* reach(runtime& r, const void* place) {
   gpu* const g = device_at(r, place);
   return g == nullptr ? const_cast<std::byte*>(static_cast<const std::byte*>(place)) : g->bytes.reach(place);
 }
 
-namespace {
-
-gpu& here(runtime& r) { return *r.gpus[static_cast<std::size_t>(mine().device)]; }
-
-cudaError_t take(runtime& r, void** given, std::size_t size_bytes) {
-  *given = nullptr;
-  if (size_bytes == 0) return cudaSuccess;
-  gpu& g = here(r);
-  void* const block_start = size_bytes <= g.bytes.size_bytes() ? g.bytes.take(size_bytes) : nullptr;
-  if (block_start == nullptr) return cudaErrorMemoryAllocation;
-  r.world->allocated(block_start, size_bytes, "memory of gpu " + std::to_string(mine().device));
-  r.world->forget(block_start, size_bytes);
-  r.device_blocks[static_cast<std::byte*>(block_start)] = {size_bytes, mine().device};
-  *given = block_start;
-  return cudaSuccess;
+share locked_share(const runtime& r, const void* first, std::size_t size_bytes) {
+  auto* const from = const_cast<std::byte*>(static_cast<const std::byte*>(first));
+  std::byte* const to = from + size_bytes;
+  auto at = r.locked.upper_bound(from);
+  if (at != r.locked.begin()) {
+    const auto before = std::prev(at);
+    std::byte* const end = before->first + before->second.size_bytes;
+    if (to <= end) return share::all;
+    if (from < end) return share::part;
+  }
+  return at != r.locked.end() && at->first < to ? share::part : share::none;
 }
 
+// Takes device memory back, whoever uses it: that shows as a race.
 void give(runtime& r, std::byte* start) {
-  const auto at = r.device_blocks.find(start);
-  const block b = at->second;
-  r.device_blocks.erase(at);
+  const auto found = r.device_blocks.find(start);
+  const device_block b = found->second;
+  r.device_blocks.erase(found);
   r.world->touch(start, b.size_bytes, sim::access_kind::write);
   r.world->freed(start, b.size_bytes);
-  r.gpus[static_cast<std::size_t>(b.device)]->bytes.give(start, b.size_bytes);
+  at(r, b.device).bytes.give(start, b.size_bytes);
 }
 
-cudaError_t copy(runtime& r, stream& s, void* target, const void* source, std::size_t size_bytes, cudaMemcpyKind kind) {
+namespace {
+
+constexpr std::size_t spoiled_bytes_max = std::size_t{1} << 20U;
+
+cudaError_t take(runtime& r, gpu& g, void** given, std::size_t size_bytes, bool pooled) {
+  *given = nullptr;
   if (size_bytes == 0) return cudaSuccess;
-  const gpu* const to = device_at(r, target);
-  const gpu* const from = device_at(r, source);
-  if (kind == cudaMemcpyDefault) {
-    kind = to != nullptr ? (from != nullptr ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice)
-                         : (from != nullptr ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost);
-  }
-  const bool wants_from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  const bool wants_to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  if (wants_from != (from != nullptr) || wants_to != (to != nullptr)) return cudaErrorInvalidValue;
-  gpu& g = *r.gpus[static_cast<std::size_t>(s.device)];
-  sim::work w;
-  w.duration_ns = r.world->stretched(2000.0 + static_cast<double>(size_bytes) / 16.0);
-  w.link = kind == cudaMemcpyHostToDevice ? g.up_link : kind == cudaMemcpyDeviceToHost ? g.down_link : 0;
-  std::shared_ptr<std::vector<std::byte>> staged;
-  if (kind == cudaMemcpyHostToDevice && !is_locked(r, source, size_bytes)) {  // pageable: read at the call
-    r.world->reads(source, size_bytes);
-    const auto* const first = static_cast<const std::byte*>(source);
-    staged = std::make_shared<std::vector<std::byte>>(first, first + size_bytes);
-  }
-  w.run = [&r, target, source, size_bytes, staged] {
-    if (staged == nullptr) r.world->reads(source, size_bytes);
-    r.world->writes(target, size_bytes);
-    std::memmove(reach(r, target), staged != nullptr ? staged->data() : reach(r, source), size_bytes);
-  };
-  static constexpr const char* words[] = {"copy within the host", "copy up", "copy down", "copy within the device"};
-  const auto done = submit(r, s, std::move(w), words[static_cast<std::size_t>(kind)]);
-  // Into pageable memory, and within the host, the call itself is the copy.
-  const bool blocks =
-      kind == cudaMemcpyHostToHost || (kind == cudaMemcpyDeviceToHost && !is_locked(r, target, size_bytes));
-  if (blocks) await(r, done);
+  void* const start = size_bytes <= g.bytes.size_bytes() ? g.bytes.take(size_bytes) : nullptr;
+  if (start == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(g.bytes.reach(start), 0xCD, (std::min)(size_bytes, spoiled_bytes_max));
+  r.world->allocated(start, size_bytes, "memory of gpu " + std::to_string(g.ordinal));
+  r.world->forget(start, size_bytes);
+  r.device_blocks[static_cast<std::byte*>(start)] = {size_bytes, g.ordinal, pooled};
+  *given = start;
   return cudaSuccess;
 }
 
-cudaError_t set(runtime& r, stream& s, void* target, int value, std::size_t size_bytes) {
-  if (size_bytes == 0) return cudaSuccess;
-  if (device_at(r, target) == nullptr) return cudaErrorInvalidValue;
-  sim::work w;
-  w.duration_ns = r.world->stretched(2000.0);
-  w.run = [&r, target, value, size_bytes] {
-    r.world->writes(target, size_bytes);
-    std::memset(reach(r, target), value, size_bytes);
-  };
-  submit(r, s, std::move(w), "fill");
-  return cudaSuccess;
+// Memory that is on its way back into the pool is given out again behind that: always where there is no other, and
+// else as the seed says. The host does not learn that it was free.
+cudaError_t take_in_stream(runtime& r, void** given, std::size_t size_bytes, cudaStream_t handle) {
+  const auto s = stream_of(r, handle);
+  if (s == nullptr) return cudaErrorInvalidResourceHandle;
+  gpu& g = at(r, s->device);
+  cudaError_t code = cudaErrorMemoryAllocation;
+  const bool waits = r.world->random().below(2) == 0;
+  if (!waits || g.frees.empty()) code = take(r, g, given, size_bytes, true);
+  while (code == cudaErrorMemoryAllocation && !g.frees.empty()) {
+    const auto next = g.frees.front();
+    g.frees.erase(g.frees.begin());
+    if (!reached(r, next)) continue;
+    sim::work w;
+    w.after = next;
+    submit(r, *s, std::move(w), "wait for a release");
+    code = take(r, g, given, size_bytes, true);
+  }
+  return code;
 }
 
 cudaError_t host_alloc(runtime& r, void** given, std::size_t size_bytes) {
@@ -117,9 +94,27 @@ cudaError_t host_alloc(runtime& r, void** given, std::size_t size_bytes) {
   std::memset(start, 0xCD, whole);
   r.world->allocated(start, size_bytes, "page-locked host memory");
   r.world->forget(start, size_bytes);
-  r.pinned[static_cast<std::byte*>(start)] = size_bytes;
+  r.locked[static_cast<std::byte*>(start)] = {size_bytes, false};
   *given = start;
   return cudaSuccess;
+}
+
+// Whether the system lets this process write to all of a range.
+bool is_writable(const void* first, std::size_t size_bytes) {
+  auto from = reinterpret_cast<std::uintptr_t>(first);
+  const std::uintptr_t to = from + size_bytes;
+  std::ifstream maps{"/proc/self/maps"};
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, static_cast<char*>(rights)) != 3) continue;
+    if (from < begin || from >= end) continue;
+    if (rights[1] != 'w') return false;
+    from = end;
+    if (from >= to) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -130,56 +125,39 @@ using namespace standin;
 extern "C" {
 
 cudaError_t cudaMalloc(void** given, std::size_t size_bytes) {
-  return call("cudaMalloc", [&](runtime& r) { return take(r, given, size_bytes); });
+  return call("cudaMalloc", [&](runtime& r) { return take(r, here(r), given, size_bytes, false); });
 }
 
 // As the real one, it waits for everything on the device.
 cudaError_t cudaFree(void* start) {
-  return call(
-      "cudaFree",
-      [&](runtime& r) {
-        if (start == nullptr) return cudaSuccess;
-        const auto at = r.device_blocks.find(static_cast<std::byte*>(start));
-        if (at == r.device_blocks.end()) return cudaErrorInvalidValue;
-        await_device(r, at->second.device);
-        give(r, at->first);
-        return cudaSuccess;
-      },
-      true);
+  return call("cudaFree", [&](runtime& r) {
+    if (start == nullptr) return cudaSuccess;
+    const auto found = r.device_blocks.find(static_cast<std::byte*>(start));
+    if (found == r.device_blocks.end()) return cudaErrorInvalidValue;
+    await_device(r, found->second.device);
+    if (at(r, found->second.device).broken != 0) return state_of(at(r, found->second.device));
+    give(r, found->first);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaMallocAsync(void** given, std::size_t size_bytes, cudaStream_t handle) {
-  return call("cudaMallocAsync", [&](runtime& r) {
-    const auto s = stream_of(r, handle);
-    if (s == nullptr) return cudaErrorInvalidResourceHandle;
-    gpu& g = here(r);
-    cudaError_t code = take(r, given, size_bytes);
-    while (code == cudaErrorMemoryAllocation && !g.frees.empty()) {  // what is queued for release is used again
-      const auto next = g.frees.front();
-      g.frees.erase(g.frees.begin());
-      await(r, next.first);
-      sim::work w;
-      w.after = next.first;
-      submit(r, *s, std::move(w), "wait for a release");
-      code = take(r, given, size_bytes);
-    }
-    return code;
-  });
+  return call("cudaMallocAsync", [&](runtime& r) { return take_in_stream(r, given, size_bytes, handle); });
 }
 
 cudaError_t cudaFreeAsync(void* start, cudaStream_t handle) {
   return call("cudaFreeAsync", [&](runtime& r) {
-    if (start == nullptr) return cudaSuccess;
     const auto s = stream_of(r, handle);
-    auto* const first = static_cast<std::byte*>(start);
-    const auto at = r.device_blocks.find(first);
     if (s == nullptr) return cudaErrorInvalidResourceHandle;
-    if (at == r.device_blocks.end()) return cudaErrorInvalidValue;
-    gpu& g = *r.gpus[static_cast<std::size_t>(at->second.device)];
+    if (start == nullptr) return cudaSuccess;
+    auto* const first = static_cast<std::byte*>(start);
+    const auto found = r.device_blocks.find(first);
+    if (found == r.device_blocks.end()) return cudaErrorInvalidValue;
     sim::work w;
     w.run = [&r, first] { give(r, first); };
-    const std::size_t size = at->second.size_bytes;
-    g.frees.emplace_back(submit(r, *s, std::move(w), "free"), size);
+    auto& frees = at(r, found->second.device).frees;
+    std::erase_if(frees, [](const auto& done) { return done->passed; });
+    frees.push_back(submit(r, *s, std::move(w), "free"));
     return cudaSuccess;
   });
 }
@@ -191,90 +169,50 @@ cudaError_t cudaMallocHost(void** given, std::size_t size_bytes) {
   return call("cudaMallocHost", [&](runtime& r) { return host_alloc(r, given, size_bytes); });
 }
 
+// As the real one, it waits for every device.
 cudaError_t cudaFreeHost(void* start) {
-  return call(
-      "cudaFreeHost",
-      [&](runtime& r) {
-        if (start == nullptr) return cudaSuccess;
-        const auto at = r.pinned.find(static_cast<std::byte*>(start));
-        if (at == r.pinned.end()) return cudaErrorInvalidValue;
-        for (int device = 0; device < static_cast<int>(r.gpus.size()); ++device) await_device(r, device);
-        r.world->touch(start, at->second, sim::access_kind::write);
-        r.world->freed(start, at->second);
-        r.pinned.erase(at);
-        std::free(start);
-        return cudaSuccess;
-      },
-      true);
-}
-
-cudaError_t cudaHostRegister(void* start, std::size_t size_bytes, unsigned) {
-  return call("cudaHostRegister", [&](runtime& r) {
-    if (start == nullptr || size_bytes == 0) return cudaErrorInvalidValue;
-    auto* const first = static_cast<std::byte*>(start);
-    if (is_locked(r, first, 1) || is_locked(r, first + size_bytes - 1, 1)) return cudaErrorHostMemoryAlreadyRegistered;
-    r.registered[first] = size_bytes;
+  return call("cudaFreeHost", [&](runtime& r) {
+    if (start == nullptr) return cudaSuccess;
+    const auto found = r.locked.find(static_cast<std::byte*>(start));
+    if (found == r.locked.end() || found->second.registered) return cudaErrorInvalidValue;
+    for (const auto& g : r.gpus) await_device(r, g->ordinal);
+    const std::size_t size = found->second.size_bytes;
+    r.world->touch(start, size, sim::access_kind::write);
+    r.world->freed(start, size);
+    r.locked.erase(static_cast<std::byte*>(start));
+    std::memset(start, 0xDB, (std::min)(size, spoiled_bytes_max));
+    std::free(start);
     return cudaSuccess;
   });
 }
 
+cudaError_t cudaHostRegister(void* start, std::size_t size_bytes, unsigned flags) {
+  return call("cudaHostRegister", [&](runtime& r) {
+    if (start == nullptr || size_bytes == 0) return cudaErrorInvalidValue;
+    if ((flags & cudaHostRegisterReadOnly) != 0) return cudaErrorNotSupported;  // the attribute says so
+    if ((flags & ~unsigned{cudaHostRegisterPortable | cudaHostRegisterMapped}) != 0) return cudaErrorInvalidValue;
+    if (locked_share(r, start, size_bytes) != share::none) return cudaErrorHostMemoryAlreadyRegistered;
+    if (!is_writable(start, size_bytes)) return cudaErrorInvalidValue;
+    r.locked[static_cast<std::byte*>(start)] = {size_bytes, true};
+    return cudaSuccess;
+  });
+}
+
+// It waits for nothing: a copy that is still to come shows when it runs.
 cudaError_t cudaHostUnregister(void* start) {
-  return call(
-      "cudaHostUnregister",
-      [&](runtime& r) {
-        return r.registered.erase(static_cast<std::byte*>(start)) == 1 ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
-      },
-      true);
+  return call("cudaHostUnregister", [&](runtime& r) {
+    const auto found = r.locked.find(static_cast<std::byte*>(start));
+    if (found == r.locked.end() || !found->second.registered) return cudaErrorHostMemoryNotRegistered;
+    r.locked.erase(found);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaHostGetDevicePointer(void** given, void* start, unsigned) {
   return call("cudaHostGetDevicePointer", [&](runtime& r) {
-    if (!is_locked(r, start, 1)) return cudaErrorInvalidValue;
+    if (locked_share(r, start, 1) != share::all) return cudaErrorInvalidValue;
     *given = start;
     return cudaSuccess;
-  });
-}
-
-cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size_bytes, cudaMemcpyKind kind,
-                            cudaStream_t handle) {
-  return call("cudaMemcpyAsync", [&](runtime& r) {
-    const auto s = stream_of(r, handle);
-    return s == nullptr ? cudaErrorInvalidResourceHandle : copy(r, *s, target, source, size_bytes, kind);
-  });
-}
-
-cudaError_t cudaMemcpy(void* target, const void* source, std::size_t size_bytes, cudaMemcpyKind kind) {
-  return call("cudaMemcpy", [&](runtime& r) {
-    const auto s = stream_of(r, nullptr);
-    const cudaError_t code = copy(r, *s, target, source, size_bytes, kind);
-    await(r, s->last);
-    return code;
-  });
-}
-
-cudaError_t cudaMemcpyPeerAsync(void* target, int, const void* source, int, std::size_t size_bytes,
-                                cudaStream_t handle) {
-  return call("cudaMemcpyPeerAsync", [&](runtime& r) {
-    const auto s = stream_of(r, handle);
-    return s == nullptr ? cudaErrorInvalidResourceHandle
-                        : copy(r, *s, target, source, size_bytes, cudaMemcpyDeviceToDevice);
-  });
-}
-
-cudaError_t cudaMemcpyPeer(void* target, int, const void* source, int, std::size_t size_bytes) {
-  return cudaMemcpy(target, source, size_bytes, cudaMemcpyDeviceToDevice);
-}
-
-cudaError_t cudaMemsetAsync(void* target, int value, std::size_t size_bytes, cudaStream_t handle) {
-  return call("cudaMemsetAsync", [&](runtime& r) {
-    const auto s = stream_of(r, handle);
-    return s == nullptr ? cudaErrorInvalidResourceHandle : set(r, *s, target, value, size_bytes);
-  });
-}
-
-cudaError_t cudaMemset(void* target, int value, std::size_t size_bytes) {
-  return call("cudaMemset", [&](runtime& r) {
-    return set(r, *stream_of(r, nullptr), target, value, size_bytes);  // as the real one: not waited for
   });
 }
 
@@ -289,30 +227,60 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* about, const void* place) {
   return call("cudaPointerGetAttributes", [&](runtime& r) {
     *about = {};
-    about->hostPointer = const_cast<void*>(place);
-    for (std::size_t i = 0; i < r.gpus.size(); ++i) {
-      if (!r.gpus[i]->bytes.holds(place)) continue;
+    about->type = cudaMemoryTypeUnregistered;
+    about->device = -2;  // of no device
+    if (const gpu* const g = device_at(r, place); g != nullptr) {
       about->type = cudaMemoryTypeDevice;
-      about->device = static_cast<int>(i);
+      about->device = g->ordinal;
       about->devicePointer = const_cast<void*>(place);
-      about->hostPointer = nullptr;
-      return cudaSuccess;
+    } else if (locked_share(r, place, 1) == share::all) {
+      about->type = cudaMemoryTypeHost;
+      about->device = mine().device;
+      about->devicePointer = about->hostPointer = const_cast<void*>(place);
+    } else {
+      about->hostPointer = const_cast<void*>(place);
     }
-    about->type = is_locked(r, place, 1) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
     return cudaSuccess;
   });
 }
 
+// ---- the pools: one for each device, whose handle is its gpu
+
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   return call("cudaDeviceGetDefaultMemPool", [&](runtime& r) {
-    if (device < 0 || static_cast<std::size_t>(device) >= r.gpus.size()) return cudaErrorInvalidDevice;
-    *pool = reinterpret_cast<cudaMemPool_t>(r.gpus[static_cast<std::size_t>(device)].get());
+    if (!exists(r, device)) return cudaErrorInvalidDevice;
+    *pool = reinterpret_cast<cudaMemPool_t>(&at(r, device));
     return cudaSuccess;
   });
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
-  return call("cudaMemPoolSetAttribute", [](runtime&) { return cudaSuccess; });
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
+  return call("cudaMemPoolSetAttribute", [&](runtime&) {
+    if (what == cudaMemPoolAttrReleaseThreshold) {
+      reinterpret_cast<gpu*>(pool)->release_threshold = *static_cast<std::uint64_t*>(value);
+    }
+    return cudaSuccess;
+  });
 }
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what, void* value) {
+  return call("cudaMemPoolGetAttribute", [&](runtime& r) {
+    const gpu& g = *reinterpret_cast<gpu*>(pool);
+    std::uint64_t used = 0;
+    for (const auto& [start, block] : r.device_blocks) {
+      if (block.pooled && block.device == g.ordinal) used += block.size_bytes;
+    }
+    switch (what) {
+      case cudaMemPoolAttrReleaseThreshold: *static_cast<std::uint64_t*>(value) = g.release_threshold; break;
+      case cudaMemPoolAttrUsedMemCurrent:
+      case cudaMemPoolAttrReservedMemCurrent: *static_cast<std::uint64_t*>(value) = used; break;
+      default: return cudaErrorNotSupported;
+    }
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
   return call("cudaMemPoolTrimTo", [](runtime&) { return cudaSuccess; });
 }

@@ -3,13 +3,19 @@
 
 // The state behind the stand-in: one simulated world, GPUs, streams, events, memory; and the frame around each call.
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,7 +34,11 @@ struct stream {
   std::shared_ptr<sim::lane> work;
   std::shared_ptr<sim::mark> last;  // passes when all that was submitted has run
   int device = 0;
+  int priority = 0;
   bool blocking = true;  // takes part in the order of the legacy default stream
+  bool gone = false;     // destroyed; what was submitted still runs
+
+  [[nodiscard]] bool idle() const { return last == nullptr || last->passed; }
 };
 
 struct event {
@@ -39,19 +49,33 @@ struct event {
 };
 
 struct gpu {
-  explicit gpu(vtier::test::standin_gpu wanted) : about{std::move(wanted)}, bytes{about.memory_bytes} {}
+  gpu(int number, vtier::test::standin_gpu wanted)
+      : ordinal{number}, about{std::move(wanted)}, bytes{about.memory_bytes} {}
+  int ordinal;
   vtier::test::standin_gpu about;
   sim::detail::device_bytes bytes;
   std::size_t up_link = 0;
   std::size_t down_link = 0;
+  std::vector<std::shared_ptr<stream>> streams;  // all, destroyed ones until they are idle
   std::shared_ptr<stream> legacy;
-  std::vector<std::pair<std::shared_ptr<sim::mark>, std::size_t>> frees;  // queued in streams
-  int broken = 0;
+  std::map<unsigned, std::shared_ptr<stream>> per_thread;
+  std::vector<std::shared_ptr<sim::mark>> frees;  // queued in streams
+  std::set<int> peers;                            // whose memory its kernels may reach
+  std::uint64_t release_threshold = 0;
+  int broken = 0;             // what every call answers from now on
+  std::uint64_t fail_in = 0;  // so many pieces of work from now one fails; 0: none
+  int fail_code = 0;
 };
 
-struct block {
+struct device_block {
   std::size_t size_bytes = 0;
   int device = 0;
+  bool pooled = false;  // from cudaMallocAsync
+};
+
+struct locked_range {
+  std::size_t size_bytes = 0;
+  bool registered = false;  // else from cudaHostAlloc
 };
 
 // Handles are the addresses of slots, which are used again at once, the last one first.
@@ -66,32 +90,26 @@ class slots {
     T* const slot = free_.back();
     free_.pop_back();
     *slot = std::move(value);
-    used_.push_back(slot);
+    used_.insert(slot);
     return slot;
   }
   bool give(T* slot) {
-    if (!holds(slot)) return false;
-    std::erase(used_, slot);
+    if (used_.erase(slot) == 0) return false;
     *slot = T{};
     free_.push_back(slot);
     return true;
   }
-  [[nodiscard]] bool holds(const T* slot) const {
-    for (const T* u : used_) {
-      if (u == slot) return true;
-    }
-    return false;
-  }
-  [[nodiscard]] const std::vector<T*>& used() const { return used_; }
+  [[nodiscard]] bool holds(T* slot) const { return used_.count(slot) != 0; }
+  [[nodiscard]] const std::set<T*>& used() const { return used_; }
 
  private:
   std::vector<std::unique_ptr<T>> all_;
   std::vector<T*> free_;
-  std::vector<T*> used_;
+  std::set<T*> used_;
 };
 
 struct runtime {
-  runtime() { reset(1, {vtier::test::standin_gpu{}}, false); }
+  runtime();  // by the environment
   void reset(std::uint64_t seed, const std::vector<vtier::test::standin_gpu>& gpus, bool logs);
 
   std::recursive_mutex lock;
@@ -99,51 +117,65 @@ struct runtime {
   std::vector<std::unique_ptr<gpu>> gpus;
   slots<std::shared_ptr<stream>> streams;
   slots<event> events;
-  std::map<std::byte*, block> device_blocks;
-  std::map<std::byte*, std::size_t> pinned;      // cudaHostAlloc
-  std::map<std::byte*, std::size_t> registered;  // cudaHostRegister
+  std::map<std::byte*, device_block> device_blocks;
+  std::map<std::byte*, locked_range> locked;  // host memory
   std::map<const void*, vtier::test::kernel_capture> kernels;
+  std::map<std::string, vtier::test::kernel_capture> named_kernels;
+  std::map<const void*, std::string> stub_names;  // as nvcc's host code has registered them
   std::map<std::string, std::map<int, std::uint64_t>> calls;
-  std::map<std::string, std::pair<std::uint64_t, int>> planned;  // which call, and its answer
-  bool ended = false;
+  std::map<unsigned, std::set<int>> devices_of_threads;
+  std::map<std::string, std::pair<std::uint64_t, int>> planned;  // which call from now, 0: each; and its answer
+
+  // Where host functions run on a thread, as those of the real runtime do: on their way to it, and with it.
+  bool functions_on_thread = false;
+  bool has_thread = false;
+  std::deque<std::pair<std::function<void()>, std::shared_ptr<sim::mark>>> functions;
+  std::size_t functions_running = 0;
+  std::condition_variable_any changed;
 };
 
 runtime& the();
 
+// What the runtime keeps for each thread.
 struct per_thread {
+  per_thread();
+  ~per_thread();
+  unsigned number = 0;
   int device = 0;
   cudaError_t last = cudaSuccess;
+  bool in_function = false;
   std::vector<std::tuple<dim3, dim3, std::size_t, cudaStream_t>> configurations;
 };
 per_thread& mine();
 
 inline cudaError_t answer(cudaError_t code) {
-  if (code != cudaSuccess && code != cudaErrorNotReady) mine().last = code;
+  if (code != cudaSuccess) mine().last = code;  // also "not ready", which is no error to everybody else
   return code;
 }
 
+// What a call cannot do without.
+enum class needs { nothing, a_device, a_sound_device };
+
+// Counts a call; gives the answer where its body is not to run.
+std::optional<cudaError_t> enter(runtime& r, const char* name, needs what);
+
 // The frame around each call: one at a time, counted, failing where that was planned, forbidden from host functions.
 template <class Body>
-cudaError_t call(const char* name, Body&& body, bool even_when_broken = false) {
+cudaError_t call(const char* name, Body&& body, needs what = needs::a_sound_device) {
   runtime& r = the();
   const std::scoped_lock hold{r.lock};
-  if (r.world->inside_work()) {
-    r.world->violation(std::string{name} + " was called from a host function");
-    return answer(cudaErrorNotPermitted);
-  }
-  ++r.calls[name][mine().device];
-  if (const auto at = r.planned.find(name); at != r.planned.end() && --at->second.first == 0) {
-    const int code = at->second.second;
-    r.planned.erase(at);
-    return answer(static_cast<cudaError_t>(code));
-  }
-  const auto device = static_cast<std::size_t>(mine().device);
-  if (!even_when_broken && device < r.gpus.size() && r.gpus[device]->broken != 0) {
-    return answer(static_cast<cudaError_t>(r.gpus[device]->broken));
-  }
-  r.world->host_step();
+  if (const auto code = enter(r, name, what)) return answer(*code);
   return answer(body(r));
 }
+
+inline gpu& at(runtime& r, int device) { return *r.gpus[static_cast<std::size_t>(device)]; }
+inline gpu& here(runtime& r) { return at(r, mine().device); }
+inline bool exists(const runtime& r, int device) {
+  return device >= 0 && static_cast<std::size_t>(device) < r.gpus.size();
+}
+inline cudaError_t state_of(const gpu& g) { return static_cast<cudaError_t>(g.broken); }
+
+// ---- streams.cpp
 
 // What a cudaStream_t means for the calling thread; null where it is no stream.
 std::shared_ptr<stream> stream_of(runtime& r, cudaStream_t handle);
@@ -151,12 +183,23 @@ std::shared_ptr<stream> stream_of(runtime& r, cudaStream_t handle);
 // Puts work in a stream, in the order that the legacy default stream asks for.
 std::shared_ptr<sim::mark> submit(runtime& r, stream& s, sim::work w, const char* what);
 
-// Runs the world until a mark has passed, and lets the host know.
-void await(runtime& r, const std::shared_ptr<sim::mark>& done);
+// The same act for a device: it fails where that was planned, and does nothing on a device that has failed.
+std::function<void()> on_device(runtime& r, gpu& g, std::function<void()> act);
+
+// Runs the world until a mark has passed; false where it never does. With await the host knows what is over.
+bool reached(runtime& r, std::shared_ptr<sim::mark> done);
+void await(runtime& r, std::shared_ptr<sim::mark> done);
 void await_device(runtime& r, int device);
 
+// ---- memory.cpp
+
+enum class share { none, part, all };
+
+// How much of some host memory is page-locked.
+[[nodiscard]] share locked_share(const runtime& r, const void* first, std::size_t size_bytes);
+
 [[nodiscard]] gpu* device_at(runtime& r, const void* place);
-[[nodiscard]] bool is_locked(const runtime& r, const void* place, std::size_t size_bytes);
 [[nodiscard]] std::byte* reach(runtime& r, const void* place);
+void give(runtime& r, std::byte* start);
 
 }  // namespace standin

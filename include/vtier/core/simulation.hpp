@@ -163,7 +163,7 @@ class world {
     touch_by(first, size_bytes, how, {host, known_.of(host), operations_.size() - 1}, known_);
   }
 
-  /// Notes that memory exists from now on, or no longer.
+  /// Notes that memory exists from now on, or no longer; then it gives the size that it had, 0 where there was none.
   void allocated(const void* first, std::size_t size_bytes, std::string what) {
     const auto at = reinterpret_cast<std::uintptr_t>(first);
     auto old = regions_.lower_bound(at);
@@ -174,12 +174,22 @@ class world {
     }
     regions_[at] = {size_bytes, true, std::move(what)};
   }
-  void freed(const void* first, std::size_t size_bytes) {
+  std::size_t freed(const void* first, std::size_t size_bytes) {
     const auto at = regions_.find(reinterpret_cast<std::uintptr_t>(first));
-    if (at == regions_.end() || !at->second.live) return violation("memory was freed that is not allocated");
+    if (at == regions_.end() || !at->second.live) {
+      violation("memory was freed that is not allocated");
+      return 0;
+    }
     if (at->second.size_bytes != size_bytes) violation("memory was freed with another size than it was allocated with");
     at->second.live = false;
+    return at->second.size_bytes;
   }
+  /// Addresses that hold nothing but what is allocated there, as a device's do; or, once more, any that no longer are.
+  void only_allocated(const void* first, std::size_t size_bytes) {
+    arenas_[reinterpret_cast<std::uintptr_t>(first)] = size_bytes;
+  }
+  void any_use(const void* first) { arenas_.erase(reinterpret_cast<std::uintptr_t>(first)); }
+
   /// Nobody has used these bytes: the memory behind them is another one now.
   void forget(const void* first, std::size_t size_bytes) {
     history_.forget(reinterpret_cast<std::uintptr_t>(first), size_bytes);
@@ -314,17 +324,17 @@ class world {
                 const vector_clock& known) {
     if (size_bytes == 0) return;
     const auto at = reinterpret_cast<std::uintptr_t>(first);
-    auto inside = regions_.upper_bound(at);
-    if (inside != regions_.begin()) {
-      --inside;
-      const region& r = inside->second;
-      if (at < inside->first + r.size_bytes) {
-        if (!r.live)
-          violation("freed memory (" + r.what + ") is used by " + describe(by.operation));
-        else if (at + size_bytes > inside->first + r.size_bytes) {
-          violation(describe(by.operation) + " goes beyond the end of " + r.what);
-        }
+    const auto behind = regions_.upper_bound(at);
+    const auto inside = behind == regions_.begin() ? regions_.end() : std::prev(behind);
+    if (inside == regions_.end() || at >= inside->first + inside->second.size_bytes) {
+      const auto arena = arenas_.upper_bound(at);
+      if (arena != arenas_.begin() && at < std::prev(arena)->first + std::prev(arena)->second) {
+        violation("memory that is not allocated is used by " + describe(by.operation));
       }
+    } else if (const region& r = inside->second; !r.live) {
+      violation("freed memory (" + r.what + ") is used by " + describe(by.operation));
+    } else if (at + size_bytes > inside->first + r.size_bytes) {
+      violation(describe(by.operation) + " goes beyond the end of " + r.what);
     }
     history_.touch(at, size_bytes, how, by, known, [&](const step_stamp& earlier, access_kind what) {
       violation("a race: the " + std::string{how == access_kind::read ? "read" : "write"} + " by " +
@@ -351,6 +361,7 @@ class world {
   random_source random_;
   std::int64_t now_ns_ = 0;
   vector_clock known_;  // by the host
+  std::map<std::uintptr_t, std::size_t> arenas_;
   std::vector<std::shared_ptr<lane>> lanes_;
   std::map<actor, std::string> lane_names_;  // of lanes that are gone
   std::map<std::size_t, std::int64_t> link_free_ns_;

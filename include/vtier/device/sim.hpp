@@ -104,7 +104,7 @@ class device {
     may_fail(fault::stream, "make_stream");
     auto made = std::make_shared<detail::stream_state>();
     made->owner = state_->number;
-    made->work = machine().make_lane(name() + " stream " + std::to_string(++state_->stream_count));
+    made->work = state_->make_lane();
     machine().stream_made();
     return stream{std::move(made), state_->machine};
   }
@@ -217,8 +217,7 @@ class device {
     if (block == nullptr) return;
     begin();
     machine().touch(block, size_bytes, access_kind::write);  // who still uses it has lost
-    machine().freed(block, size_bytes);
-    state_->bytes.give(block, size_bytes);
+    state_->give(block, size_bytes);
   }
 
   /// Gives device memory for work of the stream from now on; where there is room but for blocks whose release is
@@ -226,6 +225,8 @@ class device {
   [[nodiscard]] void* allocate(stream_ref s, std::size_t size_bytes) const {
     begin();
     if (size_bytes == 0) return nullptr;
+    check_stream(s, "allocate");
+    if (s.state_->gone) throw gone();
     auto& queued = state_->queued;
     std::erase_if(queued, [](const auto& r) { return r.done->passed; });
     if (size_bytes > free_bytes() && !queued.empty()) {
@@ -256,11 +257,9 @@ class device {
     auto done = machine().make_mark(state_->number);
     work w;
     w.done = done;
-    w.run = [state = state_.get(), keep = state_, block, size_bytes]() mutable {
+    w.run = [state = state_.get(), block, size_bytes] {
       state->machine->writes(block, size_bytes);
-      state->machine->freed(block, size_bytes);
-      state->bytes.give(block, size_bytes);
-      keep = nullptr;
+      state->give(block, size_bytes);
     };
     put(s, std::move(w), "free", {});
     state_->queued.push_back({std::move(done), size_bytes});
@@ -290,19 +289,26 @@ class device {
     if (block == nullptr) return;
     begin();
     machine().touch(block, size_bytes, access_kind::write);
-    machine().freed(block, size_bytes);
-    std::memset(block, 0xDC, size_bytes);
+    const std::size_t size = machine().freed(block, size_bytes);
+    if (size == 0) return;  // it is not there, or not any more
+    std::memset(block, 0xDC, size);
     ::operator delete (block, std::align_val_t{host_alignment});
   }
 
-  [[nodiscard]] device_memory memory() const { return {free_bytes(), state_->bytes.size_bytes()}; }
+  [[nodiscard]] device_memory memory() const {
+    check_caller();
+    return {free_bytes(), state_->bytes.size_bytes()};
+  }
   [[nodiscard]] std::string name() const { return state_->options.name; }
   [[nodiscard]] std::string bus_id() const { return state_->options.bus_id; }
 
   /// The world's time.
   [[nodiscard]] std::int64_t now_ns() const noexcept { return machine().now_ns(); }
   /// Lets so much of the world's time go by.
-  void pause(std::int64_t ns) const { machine().wait_for(ns); }
+  void pause(std::int64_t ns) const {
+    check_caller();
+    machine().wait_for(ns);
+  }
 
   /// The world that the device is in.
   [[nodiscard]] world& machine() const noexcept { return *state_->machine; }
@@ -314,12 +320,12 @@ class device {
  private:
   static constexpr std::size_t host_alignment = 4096;
 
+  void check_caller() const {
+    if (machine().inside_work()) machine().violation("a launched function called " + name());
+  }
   void begin() const {
-    if (machine().inside_work()) {
-      machine().violation("a launched function called " + name());
-    } else {
-      machine().host_step();
-    }
+    check_caller();
+    if (!machine().inside_work()) machine().host_step();
   }
 
   void may_fail(fault what, const char* call) const {
@@ -338,11 +344,18 @@ class device {
     return w;
   }
 
-  void put(const stream_ref& s, work w, const char* what, const call_site& from) const {
+  void check_stream(const stream_ref& s, const char* what) const {
     if (s.state_ == nullptr) throw usage_error(name() + ": this stream was moved from; use the one that it moved to");
     if (s.state_->owner != state_->number) {
       machine().violation(std::string{what} + " on " + name() + " in a stream of another device");
     }
+  }
+  [[nodiscard]] usage_error gone() const {
+    return usage_error(name() + ": this stream has been destroyed; keep the stream as long as work is given to it");
+  }
+
+  void put(const stream_ref& s, work w, const char* what, const call_site& from) const {
+    check_stream(s, what);
     if (s.state_->gone) {
       if (w.done != nullptr && !w.run) {  // a record: all that the stream had may still be on its way
         static_cast<void>(machine().run_until([&] { return s.state_->work->queue.empty(); }));
@@ -350,7 +363,7 @@ class device {
         w.done->known = s.state_->work->known;
         return;
       }
-      throw usage_error(name() + ": this stream has been destroyed; keep the stream as long as work is given to it");
+      throw gone();
     }
     machine().submit(*s.state_->work, std::move(w), what, from);
   }

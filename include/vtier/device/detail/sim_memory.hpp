@@ -96,6 +96,7 @@ class device_bytes {
   /// Lets code touch device addresses as they are, while a launched function runs, or forbids it again.
   void open(bool yes) const noexcept { ::mprotect(device_, mapped_bytes_, yes ? PROT_READ | PROT_WRITE : PROT_NONE); }
 
+  [[nodiscard]] const void* first() const noexcept { return device_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
 

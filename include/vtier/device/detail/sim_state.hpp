@@ -3,6 +3,7 @@
 
 // What the handles of a simulated device and of its streams share.
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -37,7 +38,39 @@ struct device_state {
         number{machine->number()},
         up_link{machine->number()},
         down_link{machine->number()},
-        bytes{options.memory_bytes} {}
+        bytes{options.memory_bytes} {
+    machine->only_allocated(bytes.first(), bytes.size_bytes());
+  }
+  device_state(const device_state&) = delete;
+  device_state& operator=(const device_state&) = delete;
+  /// Work that is queued runs before the device goes; what waits for something that never comes is lost, and told.
+  ~device_state() {
+    const auto idle = [&] {
+      return std::all_of(lanes.begin(), lanes.end(),
+                         [](const auto& l) { return !l.lock() || l.lock()->queue.empty(); });
+    };
+    if (!machine->run_until(idle)) {
+      machine->violation(options.name + " was destroyed with work that waits for what never comes");
+      for (const auto& weak : lanes) {
+        if (const auto l = weak.lock()) l->queue.clear();
+      }
+    }
+    machine->any_use(bytes.first());
+  }
+
+  /// A queue for a new stream.
+  [[nodiscard]] std::shared_ptr<lane> make_lane() {
+    std::erase_if(lanes, [](const auto& l) { return l.expired(); });
+    auto made = machine->make_lane(options.name + " stream " + std::to_string(++stream_count));
+    lanes.push_back(made);
+    return made;
+  }
+
+  /// Takes a block back; what is none of its own stays as it is, and is told.
+  void give(void* block, std::size_t size_bytes) {
+    if (!bytes.holds(block)) return machine->violation("memory was freed on " + options.name + " that is not its own");
+    if (const std::size_t size = machine->freed(block, size_bytes); size > 0) bytes.give(block, size);
+  }
 
   struct release {
     std::shared_ptr<mark> done;
@@ -52,6 +85,7 @@ struct device_state {
   device_bytes bytes;
   std::vector<release> queued;  // blocks whose release waits in a stream
   std::size_t stream_count = 0;
+  std::vector<std::weak_ptr<lane>> lanes;
   const std::shared_ptr<vtier::detail::launch_failures> failures = std::make_shared<vtier::detail::launch_failures>();
 };
 
