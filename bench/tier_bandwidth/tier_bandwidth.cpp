@@ -255,10 +255,12 @@ void file_tiers(session& s, benchmark::State& state, const device& gpu, First fi
   raw.write();
   s.remarks.say("the raw loop: " + raw.how());
   const vtier::mapped_file files{s.chosen.disk, {.budget = 2 * size + 64_MiB}};
+  const bool direct = vtier::io::scratch_file::create(s.chosen.disk.string()).direct();
   const auto measure = [&](shuttle& tensor) {
     tensor.flush();
     const side limit{.timed = [&] { up ? raw.read() : raw.write(); }};
-    s.table.compare(state, what, size, limit, up ? tensor.up() : tensor.down(&shuttle::flush));
+    s.table.compare(state, direct ? what : what + " (buffered)", size, limit,
+                    up ? tensor.up() : tensor.down(&shuttle::flush));
     tensor.check_bytes();
   };
   if constexpr (First::kind == vtier::memory_kind::device) {

@@ -263,6 +263,56 @@ TEST_CASE("a directory that cannot be used is an error before anything is alloca
   CHECK(code_of("/proc") != 0);
 }
 
+TEST_CASE("where files cannot be mapped, an allocation in files says so and takes nothing (VO-B09)") {
+  vtier::test::scratch_directory directory;
+  std::filesystem::create_directory(directory.path() / "a");
+  std::filesystem::create_directory(directory.path() / "b");
+  const auto end = vtier::test::in_child([&] {
+    if (!vtier::test::deny_shared_mappings()) ::_exit(77);
+    const std::string a = (directory.path() / "a").string();
+    const std::string b = (directory.path() / "b").string();
+    for (const auto& places : {std::vector<std::string>{a}, std::vector<std::string>{a, b}}) {
+      const vtier::mapped_file files{places, {.budget = 8_MiB, .stripe_bytes = 64_KiB}};
+      for (int attempt = 0; attempt < 3; ++attempt) {
+        try {
+          static_cast<void>(files.allocate(1_MiB, 64));
+          ::_exit(3);
+        } catch (const vtier::io_error& e) {
+          const std::string text = e.what();
+          if (e.code().value() != ENODEV || text.find(a) == std::string::npos) ::_exit(4);
+        }
+      }
+      if (files.free_bytes() != 8_MiB) ::_exit(5);
+      // A tier over both: the ring is a shared mapping too, and what is not to be had is said.
+      vtier::host::device gpu;
+      vtier::hierarchy mem{vtier::hbm{gpu, {.budget = 1_MiB}}, vtier::pinned{{.budget = 1_MiB}}, files};
+      auto stream = gpu.make_stream();
+      std::vector<decltype(mem)::tensor<std::uint8_t>> tensors;
+      for (std::size_t i = 0; i < 12; ++i) {
+        tensors.push_back(mem.make_tensor<std::uint8_t>({300'000}, role::parameter));
+        fill(gpu, stream, tensors.back(), i);
+      }
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (differences(gpu, stream, tensors[i], i) != 0) ::_exit(6);
+        const auto lease = tensors[i].read(vtier::on_host);  // in pinned memory, which needs no mapping of a file
+        for (std::size_t at = 0; at < lease.size(); ++at) {
+          if (lease.data()[at] != vtier::test::pattern(i, at)) ::_exit(7);
+        }
+      }
+      int said = 0;
+      for (const auto& note : mem.count().notes) said += note.find("threads: io_uring") != std::string::npos ? 1 : 0;
+      if (said != 1) ::_exit(8);
+    }
+    ::_exit(0);
+  });
+  if (end.exit_status == 77) {
+    WARN("skipped: this machine allows no system call filters");
+    return;
+  }
+  CAPTURE(end.text, end.signal);
+  CHECK(end.exit_status == 0);
+}
+
 TEST_CASE("where files cannot be mapped, tiers work and a lease that needs a mapping says so (VO-B09)") {
   vtier::test::scratch_directory directory;
   const auto end = vtier::test::in_child([&] {
@@ -290,7 +340,19 @@ TEST_CASE("where files cannot be mapped, tiers work and a lease that needs a map
     } catch (const vtier::io_error& e) {
       if (e.code().value() != ENODEV || std::string{e.what()}.find("cannot map") == std::string::npos) ::_exit(5);
     }
-    wrong = differences(gpu, stream, tensors[0], 0);  // and nothing is lost
+    try {
+      static_cast<void>(tensors[1].read_write(vtier::on_host));
+      ::_exit(7);
+    } catch (const vtier::io_error&) {
+    }
+    try {
+      static_cast<void>(tensors[2].write(vtier::on_host));
+      ::_exit(8);
+    } catch (const vtier::io_error&) {
+    }
+    wrong = 0;  // and nothing is lost
+    for (std::size_t i = 0; i < tensors.size(); ++i) wrong += differences(gpu, stream, tensors[i], i);
+    if (!mem.broken_rules().empty() || !mem.count().errors.empty()) ::_exit(9);
     ::_exit(wrong == 0 ? 0 : 6);
   });
   if (end.exit_status == 77) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that the system refuses to start: each of them in turn. This program's pthread_create stands before the
-// system's, which it calls unless told to fail.
+// Threads that the system refuses to start, each of them in turn, and threads that a forked child has not. This
+// program's pthread_create and pthread_join stand before the system's, which they call.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -25,8 +26,10 @@
 #include <vtier/runtime/hierarchy.hpp>
 
 #include "support/catch.hpp"
+#include "support/death.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
+#include "support/traffic.hpp"
 
 // A sanitizer that is linked into the program defines the function there itself; as a library it can be stood before.
 #if defined(__clang__) && defined(__has_feature)
@@ -39,6 +42,7 @@ namespace {
 
 std::atomic<int> starts_until_refused{-1};  // negative: none is refused
 std::atomic<int> refused_count{0};
+std::atomic<int> join_count{0};
 
 }  // namespace
 
@@ -51,6 +55,12 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   }
   static const auto real = reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
   return real(thread, attributes, function, argument);
+}
+
+extern "C" int pthread_join(pthread_t thread, void** result) {
+  ++join_count;
+  static const auto real = reinterpret_cast<decltype(&pthread_join)>(::dlsym(RTLD_NEXT, "pthread_join"));
+  return real(thread, result);
 }
 #endif
 
@@ -151,5 +161,26 @@ TEST_CASE("without a progress thread no hierarchy needs more than its device's s
     CHECK(mem.count().errors.empty());
   });
   CHECK(refusals == 2);
+#endif
+}
+
+TEST_CASE("a forked child joins none of the threads that it does not have (VO-C07)", "[cases]") {
+#ifdef VTIER_TEST_NO_STAND_IN
+  WARN("skipped: the sanitizer of this program starts its threads");
+#else
+  const vtier::test::scratch_directory directory;
+  auto busy = std::make_unique<vtier::test::traffic>(directory.path(), 1, vtier::io::engine_kind::threads);
+  CHECK(busy->steps(20) == 0);
+  const auto end = vtier::test::in_child([&] {
+    ::alarm(60);
+    const int before = join_count;
+    busy.reset();
+    return join_count == before;
+  });
+  CAPTURE(end.text, end.signal);
+  CHECK(end.exit_status == 0);
+  const int before = join_count;
+  busy.reset();
+  CHECK(join_count >= before + 4);  // the stand-in works
 #endif
 }

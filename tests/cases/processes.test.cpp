@@ -334,7 +334,7 @@ TEST_CASE("no memory that drives write into is shared with a forked child (VO-C0
     vtier::hierarchy mem{gpu, vtier::pinned{{.budget = 1_MiB}}, file};
     check(mem, 1_MiB);
   }
-  for (const std::size_t staging : {256_KiB, 8_MiB}) {  // without a tier in host memory; from the heap, or mapped
+  for (const std::size_t staging : {64_KiB, 8_MiB}) {  // without a tier in host memory; from the heap, or mapped
     CAPTURE(staging);
     vtier::options limits;
     limits.staging_budget = staging;

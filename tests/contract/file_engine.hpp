@@ -5,9 +5,7 @@
 // for real files.
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +28,7 @@
 
 #include "support/catch.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/signal_storm.hpp"
 
 namespace vtier::test {
 
@@ -86,28 +85,6 @@ std::int64_t result_of(Engine& engine, const file_request& request) {
   REQUIRE(engine.in_flight() == 0);
   return completions[0].result;
 }
-
-/// A signal every millisecond that interrupts system calls, while it lives.
-class signal_storm {
- public:
-  signal_storm() {
-    struct ::sigaction quiet {};
-    quiet.sa_handler = [](int) {};
-    ::sigaction(SIGALRM, &quiet, &before_);
-    const ::itimerval often{{0, 1000}, {0, 1000}};
-    ::setitimer(ITIMER_REAL, &often, nullptr);
-  }
-  signal_storm(const signal_storm&) = delete;
-  signal_storm& operator=(const signal_storm&) = delete;
-  ~signal_storm() {
-    const ::itimerval never{};
-    ::setitimer(ITIMER_REAL, &never, nullptr);
-    ::sigaction(SIGALRM, &before_, nullptr);
-  }
-
- private:
-  struct ::sigaction before_ {};
-};
 
 /// Writes and reads back sizes on both sides of every block; on a buffered file, any size at any place.
 template <class Make>

@@ -245,7 +245,7 @@ TEST_CASE("scratch_file: errors that are no missing feature are reported, not re
     second.told->tmpfile_error = EOPNOTSUPP;
     second.told->create_error = error;
     refusal(error, [&] { auto file = scratch_file::create(place.path(), {}, second); });
-    CHECK(second.told->open_flags.size() == 2);
+    CHECK(second.told->open_flags.size() == 3);  // with O_DIRECT, without, under a name
   }
   SECTION("names that all exist end in an error, not in a loop") {
     scripted_system system;
@@ -269,6 +269,10 @@ TEST_CASE("scratch_file: O_DIRECT refused at open or at the first transfer goes 
   SECTION("at open") {
     system.told->direct_error = EINVAL;
     reason = "EINVAL at open";
+  }
+  SECTION("at open, in another way") {
+    system.told->direct_error = EOPNOTSUPP;
+    reason = "EOPNOTSUPP at open";
   }
   SECTION("at open, and no O_TMPFILE") {
     system.told->tmpfile_error = EINVAL;
@@ -307,9 +311,24 @@ TEST_CASE("scratch_file: O_DIRECT refused at open or at the first transfer goes 
   move_some(file);
 }
 
+TEST_CASE("scratch_file: an error that is no refusal of O_DIRECT is not swallowed (VO-B02)") {
+  const scratch_directory place;
+  for (const int error : {EACCES, ENOENT, EPERM, ENOSPC, EIO}) {
+    scripted_system system;
+    system.told->direct_error = error;
+    refusal(error, [&] { auto file = scratch_file::create(place.path(), {}, system); });
+    CHECK(system.told->open_flags.size() == 1);  // no second try without it
+    scripted_system named;
+    named.told->tmpfile_error = EISDIR;
+    named.told->direct_error = error;
+    refusal(error, [&] { auto file = scratch_file::create(place.path(), {}, named); });
+    CHECK(named.told->open_flags.size() == 2);
+  }
+}
+
 TEST_CASE("scratch_file: an error of the first transfer that is no refusal is an error") {
   const scratch_directory place;
-  for (const int error : {ENOSPC, EIO, EDQUOT}) {
+  for (const int error : {ENOSPC, EIO, EDQUOT, EACCES, ENOENT}) {
     scripted_system system;
     system.told->pwrite_error = error;
     refusal(error, [&] { auto file = scratch_file::create(place.path(), {}, system); });

@@ -6,9 +6,16 @@
 
 #include <vtier/io/uring.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "contract/file_engine.hpp"
 #include "io/child.hpp"
@@ -40,7 +47,9 @@ struct scripted_ring : vtier::io::detail::uring_system {
   struct script {
     int set_up = 0;
     int register_buffers = 0;
-    std::deque<int> submits;  // taken from the front; 0: the real call
+    std::deque<int> submits;            // taken from the front; 0: the real call
+    std::deque<int> waits;              // likewise
+    std::function<void()> after_waits;  // once, when the last of these was taken
     int real_submits = 0;
     std::size_t regions = 0;
   };
@@ -57,6 +66,15 @@ struct scripted_ring : vtier::io::detail::uring_system {
     }
     ++told->real_submits;
     return uring_system::submit(ring);
+  }
+  int wait(::io_uring& ring, std::int64_t timeout_ns) const {
+    if (told->waits.empty()) {
+      if (const auto then = std::exchange(told->after_waits, nullptr)) then();
+      return uring_system::wait(ring, timeout_ns);
+    }
+    const int result = told->waits.front();
+    told->waits.pop_front();
+    return result != 0 ? result : uring_system::wait(ring, timeout_ns);
   }
   int register_buffers(::io_uring& ring, std::span<const ::iovec> buffers) const {
     told->regions = buffers.size();
@@ -131,6 +149,79 @@ TEST_CASE("uring: a kernel that takes no more just now loses and doubles nothing
     CHECK(seen == std::vector<int>{1, 1, 1, 1, 1, 0, 0, 0});
     CHECK(system.told->real_submits == 5);
   }
+}
+
+namespace {
+
+// A pipe: a read of it goes on until the test writes.
+struct pipe_ends {
+  pipe_ends() { REQUIRE(::pipe2(ends, O_CLOEXEC) == 0); }
+  pipe_ends(const pipe_ends&) = delete;
+  pipe_ends& operator=(const pipe_ends&) = delete;
+  ~pipe_ends() {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  void write(std::byte value) const { REQUIRE(::write(ends[1], &value, 1) == 1); }
+  int ends[2] = {-1, -1};
+};
+
+}  // namespace
+
+TEST_CASE("uring: an interrupted wait goes on, and half of the completions is not all of them (VO-B05)") {
+  if (!rings_work()) return;
+  constexpr std::size_t count = 8;
+  const std::vector<pipe_ends> pipes(count);
+  const page_bytes memory{count};
+  std::fill_n(memory.data(), count, std::byte{});
+  scripted_ring system;
+  {
+    scripted_uring engine{engine_options{}, {}, system};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      REQUIRE(engine.try_submit({pipes[i].ends[0], file_operation::read, 0, memory.span().subspan(i, 1), i}));
+    }
+    system.told->waits = {-EINTR, -EINTR, -EINTR};
+    system.told->after_waits = [&] {
+      for (std::size_t i = 0; i < count / 2; ++i) pipes[i].write(std::byte{1});
+    };
+    std::array<file_completion, 16> completions;
+    std::size_t reaped = 0;
+    while (reaped < count / 2) {
+      engine.wait(vtier::test::long_wait_ns);
+      const std::size_t got = engine.reap(completions);
+      REQUIRE(got > 0);  // no interruption ends a wait
+      for (std::size_t i = 0; i < got; ++i) {
+        CHECK(completions[i].tag < count / 2);
+        CHECK(completions[i].result == 1);
+      }
+      reaped += got;
+    }
+    CHECK(engine.in_flight() == count / 2);  // their memory is not free yet
+    // Destruction: interrupted more often than it has patience for a drive that is silent, and nothing is cut short.
+    system.told->waits.assign(1000, -EINTR);
+    system.told->after_waits = [&] {
+      for (std::size_t i = count / 2; i < count; ++i) pipes[i].write(std::byte{1});
+    };
+  }
+  CHECK(std::count(memory.data(), memory.data() + count, std::byte{1}) == count);
+}
+
+TEST_CASE("uring: destruction hands over what the kernel refused for long (VO-B12)") {
+  if (!rings_work()) return;
+  const vtier::test::scratch_directory place;
+  const auto file = vtier::io::scratch_file::create(place.path());
+  const page_bytes memory{4096};
+  fill_bytes(memory.span(), 5);
+  {
+    scripted_ring system;
+    scripted_uring engine{engine_options{}, {}, system};
+    system.told->submits.assign(20, -EBUSY);
+    REQUIRE(engine.try_submit({file.descriptor(), file_operation::write, 0, memory.span(), 1}));
+  }
+  const page_bytes back{4096};
+  uring engine;
+  CHECK(vtier::test::result_of(engine, {file.descriptor(), file_operation::read, 0, back.span(), 2}) == 4096);
+  CHECK(vtier::test::count_wrong(back.span(), 5) == 0);
 }
 
 TEST_CASE("uring: waiting alone hands over what the kernel refused") {

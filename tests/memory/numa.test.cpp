@@ -140,5 +140,11 @@ TEST_CASE("more than a container may use is refused before the kernel ends the p
     CHECK(text.find("dram: asked 33 MiB") != std::string::npos);
     CHECK(text.find("may use 32 MiB") != std::string::npos);
     CHECK(text.find("sys/fs/cgroup/box/memory.max") != std::string::npos);
+    CHECK(e.free_bytes() == 32_MiB);
   }
+  // What others of the group, or an earlier tier, have taken is not there any more.
+  tree.file("sys/fs/cgroup/box/memory.stat", "anon " + std::to_string(24_MiB));
+  vtier::detail::unmap_pages(vtier::detail::map_pages(8_MiB, 4096, request, remarks), 8_MiB);
+  CHECK_THROWS_AS(vtier::detail::map_pages(9_MiB, 4096, request, remarks), vtier::out_of_memory);
+  CHECK(remarks.list().empty());
 }

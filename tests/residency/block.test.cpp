@@ -159,7 +159,8 @@ TEST_CASE("the newest bytes are always somewhere", "[residency][block]") {
     std::vector<std::uint64_t> content(tiers, 0);  // what the bytes in each tier really are
     std::uint64_t newest = 0;
     std::vector<std::size_t> readers;
-    std::optional<std::size_t> writer;
+    constexpr std::size_t nobody = tiers;
+    std::size_t writer = nobody;  // the tier of the write lease
     for (int step = 0; step < 200; ++step) {
       const std::size_t tier = random.below(tiers);
       auto& r = b.in(tier);
@@ -174,7 +175,7 @@ TEST_CASE("the newest bytes are always somewhere", "[residency][block]") {
           }
           break;
         case 2:
-          if (const auto from = b.newest(tier); from && r.idle() && !writer) {
+          if (const auto from = b.newest(tier); from && r.idle() && writer == nobody) {
             r.fill_in_order(b.version(), events{{step}});
             content[tier] = content[*from];
           }
@@ -194,9 +195,9 @@ TEST_CASE("the newest bytes are always somewhere", "[residency][block]") {
           }
           break;
         default:
-          if (writer) {
-            b.end_lease(*writer, use::write, event{step});
-            writer.reset();
+          if (writer != nobody) {
+            b.end_lease(writer, use::write, event{step});
+            writer = nobody;
           } else if (!readers.empty()) {
             b.end_lease(readers.back(), use::read, event{step});
             readers.pop_back();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A host device that refuses to record events or to say whether one has passed, while a test says so.
+// A host device that refuses to record events, to say whether one has passed, or to register memory, while a test says
+// so.
 
 #include <atomic>
 #include <cstddef>
@@ -21,6 +22,9 @@ namespace vtier::test {
 struct faults {
   std::atomic<bool> record{false};
   std::atomic<bool> passed{false};
+  unsigned refused_registrations = 0;  // bit i: the i-th call of register_host gives false
+  unsigned registrations = 0;          // calls so far
+  std::size_t registered = 0;          // blocks at present
 };
 
 /// The device.
@@ -53,8 +57,15 @@ class faulty_device {
   void deallocate(void* p, std::size_t size) const noexcept { inside_.deallocate(p, size); }
   void* allocate(stream_ref s, std::size_t size) const { return inside_.allocate(std::move(s), size); }
   void deallocate(stream_ref s, void* p, std::size_t size) const noexcept { inside_.deallocate(std::move(s), p, size); }
-  bool register_host(void* p, std::size_t size) const { return inside_.register_host(p, size); }
-  void unregister_host(void* p) const noexcept { inside_.unregister_host(p); }
+  bool register_host(void* p, std::size_t size) const {
+    if ((broken->refused_registrations >> broken->registrations++ & 1U) != 0) return false;
+    ++broken->registered;
+    return inside_.register_host(p, size);
+  }
+  void unregister_host(void* p) const noexcept {
+    --broken->registered;
+    inside_.unregister_host(p);
+  }
   void* allocate_host(std::size_t size) const { return inside_.allocate_host(size); }
   void deallocate_host(void* p, std::size_t size) const noexcept { inside_.deallocate_host(p, size); }
   device_memory memory() const { return inside_.memory(); }

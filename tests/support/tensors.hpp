@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Filling tensors with a pattern and comparing them, through leases on a stream of the host device.
+// Filling tensors with a pattern and comparing them, through leases on a stream of a host device.
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include <vtier/device/device.hpp>
 #include <vtier/device/host.hpp>
 
 namespace vtier::test {
@@ -21,8 +22,8 @@ inline std::uint8_t pattern(std::uint64_t seed, std::size_t at) noexcept {
 }
 
 /// Writes the pattern of a seed into a tensor of bytes, in stream order.
-template <class Tensor>
-void fill(const host::device& on, const host::stream& stream, Tensor& t, std::uint64_t seed) {
+template <class Device, class Tensor>
+void fill(const Device& on, const typename Device::stream& stream, Tensor& t, std::uint64_t seed) {
   auto lease = t.write(stream);
   on.launch(stream, [p = lease.data(), n = lease.size(), seed] {
     for (std::size_t i = 0; i < n; ++i) p[i] = pattern(seed, i);
@@ -30,8 +31,8 @@ void fill(const host::device& on, const host::stream& stream, Tensor& t, std::ui
 }
 
 /// Adds a number to every byte, in stream order.
-template <class Tensor>
-void add(const host::device& on, const host::stream& stream, Tensor& t, std::uint8_t amount) {
+template <class Device, class Tensor>
+void add(const Device& on, const typename Device::stream& stream, Tensor& t, std::uint8_t amount) {
   auto lease = t.read_write(stream);
   on.launch(stream, [p = lease.data(), n = lease.size(), amount] {
     for (std::size_t i = 0; i < n; ++i) p[i] = static_cast<std::uint8_t>(p[i] + amount);
@@ -39,8 +40,8 @@ void add(const host::device& on, const host::stream& stream, Tensor& t, std::uin
 }
 
 /// Counts the bytes that differ from the pattern plus a number; waits for the stream.
-template <class Tensor>
-std::size_t differences(const host::device& on, const host::stream& stream, const Tensor& t, std::uint64_t seed,
+template <class Device, class Tensor>
+std::size_t differences(const Device& on, const typename Device::stream& stream, const Tensor& t, std::uint64_t seed,
                         std::uint8_t added = 0) {
   const auto count = std::make_shared<std::size_t>(0);
   {

@@ -30,6 +30,7 @@ TEST_CASE("discover: this machine has nodes and CPUs, whatever it is") {
     CHECK(m.node(*node)->memory_bytes > 0);
   }
   for (const auto& drive : m.drives()) CHECK(!drive.name.empty());
+  CHECK(m.memory_limit().has_value() == vtier::group_memory_limit().has_value());
 }
 
 TEST_CASE("discover: a thread binds to the CPUs of its node") {
@@ -66,6 +67,7 @@ TEST_CASE("discover: the second view adds what the first leaves out (VO-E01, VO-
   second.drives = {{"nvme0n1", vtier::pci_address{0, 1, 0, 0}, 1U},
                    {"nvme1n1", vtier::pci_address{0x10001, 0x8a, 0, 0}, 1U}};
   second.notes = {"said once", "said once"};
+  second.memory_limit = vtier::memory_limit{8_GiB, 1_GiB, "a file"};  // hwloc knows of none
   const machine m{vtier::merge_parts(first, second)};
   REQUIRE(m.nodes().size() == 3);
   CHECK(m.node(0)->cpus == numbers{0});
@@ -83,6 +85,8 @@ TEST_CASE("discover: the second view adds what the first leaves out (VO-E01, VO-
   CHECK(m.drives()[0].address == vtier::pci_address{0, 1, 0, 0});
   CHECK(m.drives()[1].address == vtier::pci_address{0x10001, 0x8a, 0, 0});
   CHECK(m.notes() == std::vector<std::string>{"said once"});
+  REQUIRE(m.memory_limit());
+  CHECK(m.memory_limit()->free_bytes() == 7_GiB);
 }
 
 TEST_CASE("discover: a second view that knows nothing takes nothing away") {

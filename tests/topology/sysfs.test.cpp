@@ -45,6 +45,19 @@ TEST_CASE("sysfs: nodes, CPUs, memory and distances") {
   CHECK(m.notes().empty());
 }
 
+TEST_CASE("sysfs: the machine knows what its container may use (VO-C06)") {
+  const fake_tree tree;
+  two_sockets(tree);
+  CHECK(!machine{vtier::read_sysfs(tree.roots())}.memory_limit());
+  tree.file("proc/self/cgroup", "0::/pod/box");
+  tree.file("sys/fs/cgroup/pod/box/memory.max", "max");
+  tree.file("sys/fs/cgroup/pod/memory.max", std::to_string(8_GiB));
+  const machine m{vtier::read_sysfs(tree.roots())};
+  REQUIRE(m.memory_limit());
+  CHECK(m.memory_limit()->size_bytes == 8_GiB);
+  CHECK(m.memory_limit()->file == tree.roots().sys + "/fs/cgroup/pod/memory.max");
+}
+
 TEST_CASE("sysfs: a machine that shows nothing at all still has a node, and nothing is bound to it") {
   const fake_tree tree;
   const machine m{vtier::read_sysfs(tree.roots())};

@@ -45,7 +45,9 @@ class scratch_file {
   ///
   /// Needs   a directory that exists, is writable, and is not itself a link (links before it in the path are followed)
   /// Gives   a file open for direct I/O where that was asked for and works, else a buffered one and a note. Without
-  ///         O_TMPFILE it has a random name for the moment between two system calls.
+  ///         O_TMPFILE it has a random name for the moment between two system calls: a kill right there leaves an empty
+  ///         file ".vtier-...". Space is free again once every process has closed the file; forked children hold it
+  ///         too, and what a killed process had in flight in a ring keeps it for some moments more
   /// Errors  io_error (ENOENT, ENOTDIR, ELOOP, EACCES, EROFS, ENAMETOOLONG, ENOSPC ...) naming the directory and what
   ///         to do; nothing is left behind
   /// Threads any

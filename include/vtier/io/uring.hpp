@@ -8,9 +8,7 @@
 // submitted.
 
 #include <liburing.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,11 +16,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +31,7 @@
 #include <vtier/core/notes.hpp>
 #include <vtier/core/process_mark.hpp>
 #include <vtier/io/detail/errno_name.hpp>
+#include <vtier/io/detail/uring_refusal.hpp>
 #include <vtier/io/engine_options.hpp>
 #include <vtier/io/file_engine.hpp>
 
@@ -47,51 +44,34 @@ namespace detail {
 /// Gives   what liburing gives: a result or -errno; errno itself is not touched
 struct uring_system {
   [[nodiscard]] int set_up(unsigned entries, ::io_uring& ring, ::io_uring_params& params) const noexcept {
-    return ::io_uring_queue_init_params(entries, &ring, &params);
+    int result = ::io_uring_queue_init_params(entries, &ring, &params);
+    if (result < 0) return result;
+    // A filter may allow the set-up and forbid the rest: a request for nothing shows it before anybody relies on it.
+    ::io_uring_prep_nop(::io_uring_get_sqe(&ring));
+    ::io_uring_cqe* entry = nullptr;
+    do result = submit(ring);
+    while (result == -EINTR);
+    while (result > 0 && (result = ::io_uring_wait_cqe(&ring, &entry)) == -EINTR) result = 1;
+    if (entry == nullptr) {
+      ::io_uring_queue_exit(&ring);
+      return result < 0 ? result : -EAGAIN;
+    }
+    ::io_uring_cqe_seen(&ring, entry);
+    return 0;
   }
   [[nodiscard]] int submit(::io_uring& ring) const noexcept { return ::io_uring_submit(&ring); }
+  /// Blocks until there is a completion (0) or the time has passed (-ETIME).
+  [[nodiscard]] int wait(::io_uring& ring, std::int64_t timeout_ns) const noexcept {
+    ::__kernel_timespec time{};
+    time.tv_sec = timeout_ns / 1'000'000'000;
+    time.tv_nsec = timeout_ns % 1'000'000'000;
+    ::io_uring_cqe* entry = nullptr;
+    return ::io_uring_wait_cqe_timeout(&ring, &entry, &time);
+  }
   [[nodiscard]] int register_buffers(::io_uring& ring, std::span<const ::iovec> buffers) const noexcept {
     return ::io_uring_register_buffers(&ring, buffers.data(), static_cast<unsigned>(buffers.size()));
   }
 };
-
-/// The number in a file of /proc; empty where it cannot be read.
-[[nodiscard]] inline std::optional<long> read_number(const char* path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path, "re"),
-                                                             [](std::FILE* f) { return std::fclose(f); }};
-  long value = 0;
-  if (!file || std::fscanf(file.get(), "%ld", &value) != 1) return std::nullopt;
-  return value;
-}
-
-/// RLIMIT_MEMLOCK for a message: " of 8 MiB"; empty where there is none.
-[[nodiscard]] inline std::string locked_memory_limit() {
-  struct ::rlimit limit {};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return " of " + format_bytes(limit.rlim_cur);
-}
-
-/// Why a ring was probably refused, and what to do.
-[[nodiscard]] inline std::string uring_refusal(int error_number) {
-  const std::optional<long> disabled = read_number("/proc/sys/kernel/io_uring_disabled");
-  const std::string setting =
-      disabled ? "kernel.io_uring_disabled is " + std::to_string(*disabled) : "kernel.io_uring_disabled cannot be read";
-  std::string text = "io_uring cannot be set up (" + errno_name(error_number) + "): ";
-  switch (error_number) {
-    case EPERM:
-    case EACCES:
-      return text + setting +
-             (disabled && *disabled != 0 ? "; set it to 0 to allow rings"
-                                         : "; likely a container's seccomp profile forbids it");
-    case ENOSYS: return text + "the kernel has none, or a container's seccomp profile hides it; " + setting;
-    case ENOMEM:
-      return text + "no memory, or the ring does not fit in the locked memory limit" + locked_memory_limit() +
-             ": raise it (ulimit -l)";
-    case EMFILE:
-    case ENFILE: return text + "too many open files: raise the limit (ulimit -n)";
-    default: return text + setting;
-  }
-}
 
 }  // namespace detail
 
@@ -304,36 +284,36 @@ class basic_uring {
 
     // False where there is something to reap, or waiting makes no sense.
     [[nodiscard]] bool wait_once(std::int64_t timeout_ns) noexcept {
-      ::__kernel_timespec time{};
-      time.tv_sec = timeout_ns / 1'000'000'000;
-      time.tv_nsec = timeout_ns % 1'000'000'000;
-      ::io_uring_cqe* entry = nullptr;
-      const int result = ::io_uring_wait_cqe_timeout(&ring, &entry, &time);
+      const int result = system.wait(ring, timeout_ns);
       return result == -ETIME || result == -EINTR || result == -EAGAIN;
     }
 
     // Returns when the kernel touches no memory of a request any more. A drive that never answers blocks here: memory
     // that goes while the kernel fills it would be worse.
     void drain() noexcept {
-      constexpr int patience = 100;
-      constexpr std::int64_t step_ns = 100'000'000;
-      flush();
-      std::size_t left = in_flight - (unsent ? 1U : 0U) - (lost ? 1U : 0U);
-      for (int step = 0; left > 0; ++step) {
+      constexpr std::chrono::seconds patience{10};
+      const auto began = std::chrono::steady_clock::now();
+      for (bool patient = true;;) {
+        flush();  // what the kernel did not take yet was accepted all the same
         ::io_uring_cqe* entry = nullptr;
-        while (left > 0 && ::io_uring_peek_cqe(&ring, &entry) == 0) {
+        while (::io_uring_peek_cqe(&ring, &entry) == 0) {
           ::io_uring_cqe_seen(&ring, entry);
-          --left;
+          --in_flight;
         }
-        if (left == 0) return;
-        if (step == patience && broken == 0 && !unsent) {
-          if (::io_uring_sqe* const cancel = ::io_uring_get_sqe(&ring)) {
-            ::io_uring_prep_cancel64(cancel, 0, IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY);
-            if (system.submit(ring) == 1) ++left;  // it has a completion of its own
+        if (in_flight == (lost ? 1U : 0U)) return;
+        // By the clock, not in rounds: signals make those short.
+        if (patient && std::chrono::steady_clock::now() - began > patience) {
+          patient = false;
+          if (broken == 0 && !unsent) {
+            if (::io_uring_sqe* const cancel = ::io_uring_get_sqe(&ring)) {
+              ::io_uring_prep_cancel64(cancel, 0, IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_ANY);
+              if (system.submit(ring) == 1) ++in_flight;  // it has a completion of its own
+            }
+          } else if (std::exchange(unsent, false)) {
+            --in_flight;
           }
         }
-        ::__kernel_timespec time{0, step_ns};
-        const int result = ::io_uring_wait_cqe_timeout(&ring, &entry, &time);
+        const int result = system.wait(ring, unsent ? retry_ns : 100 * retry_ns);
         if (result == 0 || result == -ETIME || result == -EINTR || result == -EAGAIN || result == -EBUSY) continue;
         return;  // the descriptor of the ring was closed by somebody else: there is nothing left to ask
       }

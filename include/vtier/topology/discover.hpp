@@ -48,6 +48,7 @@ namespace vtier {
     for (numa_node& node : first.nodes) node.cpus = common_cpus(node.cpus, first.allowed_cpus);
   }
   if (first.distances.empty()) first.distances = second.distances;
+  if (!first.memory_limit) first.memory_limit = second.memory_limit;
   for (const gpu& other : second.gpus) {
     const auto same = std::find_if(first.gpus.begin(), first.gpus.end(),
                                    [&](const gpu& item) { return item.address == other.address; });

@@ -63,6 +63,10 @@ class machine {
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return parts_.notes; }
   /// The CPUs that this process may run on, in rising order.
   [[nodiscard]] const std::vector<unsigned>& allowed_cpus() const noexcept { return parts_.allowed_cpus; }
+  /// The memory that this process may use where a container or a service allows it less than there is.
+  ///
+  /// Gives   the smallest limit of its control group and those above, and the file that it stands in
+  [[nodiscard]] const std::optional<vtier::memory_limit>& memory_limit() const noexcept { return parts_.memory_limit; }
   /// Everything as plain values, for the functions of affinity.hpp.
   [[nodiscard]] const machine_parts& parts() const noexcept { return parts_; }
 

@@ -59,6 +59,19 @@ struct node_distance {
   unsigned value = 0;
 };
 
+/// A limit on the memory of a group of processes, and where it stands.
+///
+/// Units   bytes
+struct memory_limit {
+  std::size_t size_bytes = 0;
+  std::size_t used_bytes = 0;  // of it, by memory that is no copy of a file; 0 where the kernel does not say
+  std::string file;
+
+  [[nodiscard]] std::size_t free_bytes() const noexcept {
+    return size_bytes > used_bytes ? size_bytes - used_bytes : 0;
+  }
+};
+
 /// All of a machine.
 ///
 /// Needs   node numbers in gpus, drives and distances are os_index values; those that no node has are taken as unknown
@@ -67,9 +80,10 @@ struct machine_parts {
   std::vector<gpu> gpus;
   std::vector<drive> drives;
   std::vector<node_distance> distances;
-  std::vector<unsigned> allowed_cpus;  // what this process may run on
-  std::vector<std::string> notes;      // what could not be found out, in sentences
-  bool numa_known = true;              // false: the one node stands for "the system does not say"; never bind to it
+  std::vector<unsigned> allowed_cpus;               // what this process may run on
+  std::optional<vtier::memory_limit> memory_limit;  // of this process's control groups, the smallest
+  std::vector<std::string> notes;                   // what could not be found out, in sentences
+  bool numa_known = true;  // false: the one node stands for "the system does not say"; never bind to it
 };
 
 }  // namespace vtier

@@ -24,15 +24,10 @@
 #include <vtier/topology/affinity.hpp>
 #include <vtier/topology/detail/text_files.hpp>
 #include <vtier/topology/machine_parts.hpp>
+#include <vtier/topology/memory_limit.hpp>
 #include <vtier/topology/pci_address.hpp>
 
 namespace vtier {
-
-/// Where the kernel's trees are.
-struct system_roots {
-  std::string sys = "/sys";
-  std::string proc = "/proc";
-};
 
 namespace detail {
 
@@ -231,7 +226,8 @@ inline void collect_drives(std::vector<drive>& result, const machine_parts& part
 
 /// Reads the machine from the kernel's trees.
 ///
-/// Gives   nodes that this process may use, GPUs, drives; one node of unknown place where the tree has none
+/// Gives   nodes that this process may use, GPUs, drives, the memory limit of its control group; one node of unknown
+///         place where the tree has none
 /// Errors  none: what cannot be read is unknown
 /// Threads any
 [[nodiscard]] inline machine_parts read_sysfs(const system_roots& roots = {}) {
@@ -240,6 +236,7 @@ inline void collect_drives(std::vector<drive>& result, const machine_parts& part
   const std::string root = detail::real_path(roots.sys).value_or(roots.sys);
   detail::read_gpus(parts, roots, root);
   detail::read_drives(parts, roots, root);
+  parts.memory_limit = group_memory_limit(roots);
   return parts;
 }
 

@@ -39,6 +39,15 @@ TEST_CASE("text_files: the value behind a key is found on its own line") {
   CHECK(!detail::line_value(text, "Other:"));
 }
 
+TEST_CASE("text_files: a statistic is found by its whole name at the beginning of a line") {
+  const std::string text = "inactive_anon 7\nanon 4096\nanon_thp 5\nslab many\nend 1";
+  CHECK(detail::named_number<unsigned>(text, "anon") == 4096U);
+  CHECK(detail::named_number<unsigned>(text, "end") == 1U);
+  CHECK(!detail::named_number<unsigned>(text, "slab"));
+  CHECK(!detail::named_number<unsigned>(text, "ano"));
+  CHECK(!detail::named_number<unsigned>("", "anon"));
+}
+
 TEST_CASE("text_files: what is not there is empty, a folder is no text") {
   const vtier::test::fake_tree tree;
   const std::string sys = tree.roots().sys;

@@ -165,7 +165,7 @@ template <class System>
   };
 
   opened_file got = tmpfile(direct);
-  if (got.error == EINVAL && direct) {  // one of two wishes was refused: which?
+  if (direct && lacks_direct(got.error)) {  // one of two wishes was refused: which?
     opened_file buffered = tmpfile(false);
     if (buffered.error == 0) without_direct(got.error);
     got = std::move(buffered);

@@ -23,6 +23,7 @@
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/pages.hpp>
 #include <vtier/memory/slab.hpp>
+#include <vtier/topology/memory_limit.hpp>
 #include <vtier/topology/numa.hpp>
 
 namespace vtier::detail {
@@ -31,6 +32,12 @@ namespace vtier::detail {
 struct page_state {
   page_state(page_request r, std::size_t budget_bytes) : request{std::move(r)}, limit{request.name, budget_bytes} {
     request.budget_bytes = budget_bytes;
+    const auto allowed = group_memory_limit(request.roots);
+    if (allowed && budget_bytes > allowed->size_bytes) {
+      remarks.say(request.name + ": its budget of " + format_bytes(budget_bytes) + " is more than the " +
+                  format_bytes(allowed->size_bytes) + " that this process's group may use (" + allowed->file +
+                  "): not all of it can be had");
+    }
   }
 
   page_request request;
@@ -46,6 +53,7 @@ struct page_state {
       throw usage_error(request.name + ": the device's runtime aligns host memory to " + format_bytes(page_bytes()) +
                         ", asked " + format_bytes(alignment_bytes));
     }
+    check_pages(size_bytes, request);
     return device_allocate(pages_size(size_bytes));
   }
   void unmap(void* pointer, std::size_t size_bytes) noexcept {
@@ -89,7 +97,7 @@ class page_resource {
   ///
   /// Units   bytes; whole pages are charged to the budget
   /// Errors  out_of_memory, usage_error; nothing is charged then
-  /// Cost    a system call for each; use `pool` for many
+  /// Cost    a dozen system calls for each, among them the reading of limits; use `pool` for many
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::size_t alignment_bytes) const {
     check_alignment(name(), alignment_bytes);
     if (size_bytes == 0) return nullptr;

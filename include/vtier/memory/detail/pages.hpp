@@ -82,6 +82,35 @@ inline void unmap_pages(void* pointer, std::size_t size_bytes) noexcept {
   if (pointer != nullptr) ::munmap(pointer, pages_size(size_bytes));
 }
 
+/// The error for host memory that cannot be had; `free_max` is what there is at most.
+[[nodiscard]] inline out_of_memory no_pages(const page_request& request, std::size_t size_bytes, const std::string& why,
+                                            std::size_t free_max = ~std::size_t{0}) {
+  return {request.name, size_bytes, (std::min)(available_bytes().value_or(0), free_max),
+          request.name + ": asked " + format_bytes(size_bytes) + " of host memory, " + why};
+}
+
+/// Refuses what the machine or a control group does not have: it would not fail at once but end the process later, page
+/// by page, without a word.
+///
+/// Errors  out_of_memory that names what is there, and the file that holds the limit
+inline void check_pages(std::size_t size_bytes, const page_request& request) {
+  const std::size_t wanted = pages_size(size_bytes);
+  if (wanted == 0) throw no_pages(request, size_bytes, "which no machine has");
+  if (const auto available = available_bytes(); available && wanted > *available) {
+    throw no_pages(request, size_bytes,
+                   "the machine has " + format_bytes(*available) + " available of " + format_bytes(physical_bytes()) +
+                       (request.lock ? " (" + locked_memory_limit() + ")" : "") + ": lower the budget");
+  }
+  for (const memory_limit& limit : group_memory_limits(request.roots)) {
+    if (wanted <= limit.free_bytes()) continue;
+    throw no_pages(request, size_bytes,
+                   "this process's group may use " + format_bytes(limit.size_bytes) + " (" + limit.file +
+                       ") and uses " + format_bytes(limit.used_bytes) +
+                       " of it, and the kernel would end it: lower the budget or raise that limit",
+                   limit.free_bytes());
+  }
+}
+
 /// Maps pages as asked, at the given alignment.
 ///
 /// Units   bytes; exactly whole pages are mapped, no power of two
@@ -92,21 +121,8 @@ inline void* map_pages(std::size_t size_bytes, std::size_t alignment_bytes, cons
   const std::size_t alignment = wanted >= huge_page_bytes && alignment_bytes < huge_page_bytes
                                     ? huge_page_bytes
                                     : (alignment_bytes < page_bytes() ? page_bytes() : alignment_bytes);
-  const auto refuse = [&](const std::string& why) {
-    const std::size_t available = available_bytes().value_or(0);
-    return out_of_memory(request.name, size_bytes, available,
-                         request.name + ": asked " + format_bytes(size_bytes) + " of host memory, " + why);
-  };
-  if (wanted == 0) throw refuse("which no machine has");
-  // More than there is would not fail here but kill the process later, page by page.
-  if (const auto available = available_bytes(); available && wanted > *available) {
-    throw refuse("the machine has " + format_bytes(*available) + " available of " + format_bytes(physical_bytes()) +
-                 (request.lock ? " (" + locked_memory_limit() + ")" : "") + ": lower the budget");
-  }
-  if (const auto limit = group_memory_limit(request.roots); limit && wanted > limit->size_bytes) {
-    throw refuse("this process's group may use " + format_bytes(limit->size_bytes) + " (" + limit->file +
-                 "), and the kernel would end it: lower the budget or raise that limit");
-  }
+  const auto refuse = [&](const std::string& why) { return no_pages(request, size_bytes, why); };
+  check_pages(size_bytes, request);
   const auto reserve = checked_add(wanted, alignment - page_bytes());
   if (!reserve) throw refuse("which no machine has");
   void* const raw = ::mmap(nullptr, *reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

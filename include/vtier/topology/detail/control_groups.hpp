@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <vtier/core/config.hpp>
 #include <vtier/topology/detail/text_files.hpp>
-#include <vtier/topology/sysfs.hpp>
 
 namespace vtier::detail {
 
@@ -37,10 +37,12 @@ void for_each_group(const system_roots& roots, std::string_view controller, Visi
     const bool unified = controllers.empty();
     const std::string wanted = ',' + std::string{controller} + ',';
     if (!unified && (',' + controllers + ',').find(wanted) == std::string::npos) continue;
-    const std::string base = roots.sys + "/fs/cgroup" + (unified ? std::string{} : '/' + std::string{controller});
+    const std::string mount = roots.sys + "/fs/cgroup";
+    std::vector<std::string> bases{unified ? mount : mount + '/' + std::string{controller}};
+    if (unified) bases.push_back(mount + "/unified");  // where both versions are mounted
     // A container may show the host's path here and only its own tree there: what is missing on the way says nothing.
     for (std::string group{line.substr(second + 1)};; group = parent_path(group)) {
-      visit(base + (group == "/" ? std::string{} : group), unified);
+      for (const std::string& base : bases) visit(base + (group == "/" ? std::string{} : group), unified);
       if (group.empty() || group == "/") break;
     }
   }

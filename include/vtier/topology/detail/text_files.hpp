@@ -26,6 +26,16 @@
 
 #include <vtier/core/config.hpp>
 
+namespace vtier {
+
+/// Where the kernel's trees are.
+struct system_roots {
+  std::string sys = "/sys";
+  std::string proc = "/proc";
+};
+
+}  // namespace vtier
+
 namespace vtier::detail {
 
 /// The highest CPU or node number that a list may hold, so that a broken file cannot ask for gigabytes.
@@ -110,6 +120,19 @@ template <std::unsigned_integral T>
     const std::size_t at = line.find(key);
     if (at != std::string_view::npos) return trimmed(line.substr(at + key.size()));
     text.remove_prefix((std::min)(end + 1, text.size()));
+  }
+  return std::nullopt;
+}
+
+/// The number after `name` and a blank at the beginning of a line, as statistics have them: "anon 4096".
+template <std::unsigned_integral T>
+[[nodiscard]] std::optional<T> named_number(std::string_view text, std::string_view name) noexcept {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(' ')) {
+      return parse_number<T>(trimmed(line.substr(name.size())));
+    }
+    text.remove_prefix((std::min)(line.size() + 1, text.size()));
   }
   return std::nullopt;
 }
