@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vtier/core/notes.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <string>
 #include <thread>
@@ -39,15 +40,20 @@ TEST_CASE("the list is bounded", "[core][notes]") {
 }
 
 TEST_CASE("several threads may speak at once", "[core][notes]") {
-  vtier::notes notes;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([notes]() mutable {
-      for (int i = 0; i < 50; ++i) notes.say(std::to_string(i));
-    });
+  for (int round = 0; round < 300; ++round) {
+    vtier::notes notes;
+    std::atomic<int> waiting{4};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&waiting, t, notes]() mutable {
+        --waiting;
+        while (waiting.load() > 0) std::this_thread::yield();
+        for (int i = 0; i < 15; ++i) notes.say("thread " + std::to_string(t) + " says " + std::to_string(i));
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    REQUIRE(notes.list().size() == 60);
   }
-  for (auto& thread : threads) thread.join();
-  CHECK(notes.list().size() == 50);
 }
 
 TEST_CASE("a sentence is one line (VO-B11)", "[core][notes]") {
