@@ -120,8 +120,62 @@ TEST_CASE("a foreign pointer and a second free are programmers' errors", "[memor
   CHECK(vtier::test::in_child([&] {
           pool.deallocate(p, 512, 16);
           pool.deallocate(p, 512, 16);
-        }).asserted("does not own it, or twice"));
+        }).asserted("given back to its pool twice"));
+  CHECK(vtier::test::in_child([&] { pool.deallocate(p, 1024, 16); }).asserted("another size"));
   CHECK(vtier::test::in_child([&] { pool.deallocate(&foreign, 4, 4); }).asserted("does not own it"));
   CHECK(vtier::test::in_child([&] { pool.deallocate(static_cast<char*>(p) + 256, 256, 16); }).asserted("does not own"));
   pool.deallocate(p, 512, 16);
+}
+
+TEST_CASE("a pool grows to what it needs and its pieces join again (VO-A07)", "[memory][pool]") {
+  const vtier::pool pool{vtier::numa{{.budget = 64_MiB}}, {.growth_bytes = 4_KiB}};
+  CHECK(pool.reserved_bytes() == 0);
+  std::size_t after_first = 0;
+  for (int round = 0; round < 10; ++round) {
+    CAPTURE(round);
+    void* const a = pool.allocate(1032, 16);
+    void* const b = pool.allocate(1032, 16);
+    CHECK(pool.live_count() == 2);
+    pool.deallocate(a, 1032, 16);
+    pool.deallocate(b, 1032, 16);
+    void* const both = pool.allocate(2064, 16);
+    CHECK(both == a);
+    pool.deallocate(both, 2064, 16);
+    if (round == 0) after_first = pool.reserved_bytes();
+  }
+  CHECK(after_first == 4_KiB);
+  CHECK(pool.reserved_bytes() == after_first);
+
+  // Taken piece by piece, given back piece by piece: the whole is one piece, up to the last byte of the budget.
+  std::vector<void*> held;
+  for (int i = 0; i < 64; ++i) held.push_back(pool.allocate(1_MiB, 16));
+  CHECK_THROWS_AS(pool.allocate(1, 1), vtier::out_of_memory);
+  for (std::size_t i = 0; i < held.size(); ++i) pool.deallocate(held[i * 27 % 64], 1_MiB, 16);
+  void* const whole = pool.allocate(64_MiB, 256);
+  CHECK(whole == held[0]);
+  pool.deallocate(whole, 64_MiB, 256);
+  CHECK(pool.peak_bytes() == 64_MiB);
+  CHECK(pool.live_count() == 0);
+}
+
+TEST_CASE("memory that cannot be made to exist leaves the pool as it was", "[memory][pool]") {
+  const vtier::pool pool{vtier::numa{{.budget = 1_MiB}}, {.growth_bytes = 0}};
+  void* const p = pool.allocate(300, 16);
+  CHECK(pool.reserved_bytes() == 512);
+  CHECK_THROWS_AS(pool.allocate(2_MiB, 16), vtier::out_of_memory);
+  CHECK_THROWS_AS(pool.allocate(~std::size_t{0}, 16), vtier::out_of_memory);
+  CHECK_THROWS_AS(pool.allocate(~std::size_t{0} - 300, 4096), vtier::out_of_memory);
+  CHECK_THROWS_AS(pool.allocate(16, 24), vtier::usage_error);
+  CHECK(pool.reserved_bytes() == 512);
+  CHECK(pool.used_bytes() == 512);
+  pool.deallocate(p, 300, 16);
+}
+
+TEST_CASE("a pool for one thread takes no lock", "[memory][pool]") {
+  const vtier::pool<vtier::numa, vtier::no_lock> pool{vtier::numa{{.budget = 1_MiB}}};
+  STATIC_REQUIRE(vtier::resource<vtier::pool<vtier::numa, vtier::no_lock>>);
+  void* const p = pool.allocate(100, 2_B);
+  CHECK(pool.used_bytes() == 256);
+  pool.deallocate(p, 100, 2_B);
+  CHECK(pool.used_bytes() == 0);
 }

@@ -3,73 +3,72 @@
 
 // Many allocations out of one slab: a resource over a resource.
 //
-// The upstream resource is asked once, for all of its budget; after that an allocation is bookkeeping. The pool never
-// touches the memory it hands out, so it serves device memory as well.
+// The upstream resource is asked once, for all of its budget; after that an allocation is bookkeeping, and what was
+// freed in pieces joins again up to the whole. The pool never touches the memory it hands out, so it serves device
+// memory as well.
 
+#include <algorithm>
 #include <cstddef>
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/memory/detail/alignment.hpp>
-#include <vtier/memory/ranges.hpp>
+#include <vtier/memory/detail/block_map.hpp>
 #include <vtier/memory/resource.hpp>
 #include <vtier/memory/slab.hpp>
 
 namespace vtier {
 
+/// The lock of a pool that one thread uses: none.
+struct no_lock {
+  void lock() noexcept {}
+  void unlock() noexcept {}
+};
+
+/// Limits of a pool.
+struct pool_options {
+  /// Memory is made to exist in steps of this, in bytes, where the upstream makes it exist piece by piece.
+  std::size_t growth_bytes = 2_MiB;
+};
+
 /// A sub-allocator over the whole budget of a resource.
 ///
 /// Units   bytes; every allocation is rounded up to a multiple of 256
-/// Needs   a resource of its own: the pool takes what is left of its budget
-/// Gives   a resource; alignments up to the upstream's page (host, file) or 256 (device)
+/// Needs   a resource of its own: the pool takes what is left of its budget. `Lock` is a mutex type, or no_lock where
+///         one thread at a time uses the pool
+/// Gives   a resource; alignments up to 2 MiB and beyond, as far as the address range goes. The same calls give the
+/// same
+///         places
 /// Errors  out_of_memory that says whether the free bytes are in pieces; a foreign pointer or a second free is asserted
 ///         against
-/// Threads any
-/// Cost    O(free pieces) for each allocation
-template <resource Upstream>
+/// Threads any, with a real lock
+/// Cost    O(1): a few steps in a table of 64 bytes for each block; sometimes the table doubles
+template <resource Upstream, class Lock = std::mutex>
 class pool {
  public:
   static constexpr memory_kind kind = Upstream::kind;
 
-  explicit pool(const Upstream& from) : state_{std::make_shared<state>(from)} {}
+  explicit pool(const Upstream& from, const pool_options& options = {})
+      : state_{std::make_shared<state>(from, options)} {}
 
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::size_t alignment_bytes) const {
     detail::check_alignment(name(), alignment_bytes);
     if (size_bytes == 0) return nullptr;
     const std::scoped_lock hold{state_->lock};
-    // Ranges start at multiples of the granule; a larger alignment takes enough to move the start up.
-    const std::size_t slack = alignment_bytes > granule_bytes ? alignment_bytes - granule_bytes : 0;
-    const auto wanted = checked_add(size_bytes, slack);
-    auto taken = wanted ? state_->map.take(*wanted, [](const no_event&) { return true; }) : std::nullopt;
-    if (!taken) throw refused(size_bytes);
-    try {
-      commit(taken->offset_bytes + taken->size_bytes);
-      std::byte* const first = state_->memory.base();
-      const std::size_t start = align_up(reinterpret_cast<std::size_t>(first) + taken->offset_bytes, alignment_bytes) -
-                                reinterpret_cast<std::size_t>(first);
-      state_->live.emplace(start, std::pair{taken->offset_bytes, taken->size_bytes});
-      return first + start;
-    } catch (...) {
-      state_->map.give_back(taken->offset_bytes, taken->size_bytes, {});
-      throw;
-    }
+    return state_->take(size_bytes, alignment_bytes);
   }
 
-  void deallocate(void* pointer, std::size_t /*size_bytes*/, std::size_t /*alignment_bytes*/) const noexcept {
+  void deallocate(void* pointer, std::size_t size_bytes, std::size_t /*alignment_bytes*/) const noexcept {
     if (pointer == nullptr) return;
     const std::scoped_lock hold{state_->lock};
-    const auto start = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - state_->memory.base());
-    const auto at = state_->live.find(start);
-    VTIER_ASSERT(at != state_->live.end(), "a pointer was given to a pool that does not own it, or twice");
-    state_->map.give_back(at->second.first, at->second.second, {});
-    state_->live.erase(at);
+    state_->give(pointer, size_bytes);
   }
 
   /// Gives the whole pool as a slab.
@@ -82,15 +81,26 @@ class pool {
   [[nodiscard]] const std::string& name() const noexcept { return state_->memory.properties().name; }
   [[nodiscard]] std::size_t free_bytes() const {
     const std::scoped_lock hold{state_->lock};
-    return state_->map.free_bytes();
+    return state_->free_bytes();
   }
   [[nodiscard]] std::size_t used_bytes() const {
     const std::scoped_lock hold{state_->lock};
-    return state_->map.used_bytes();
+    return state_->used_bytes();
   }
+  /// The most that was in use at a time.
   [[nodiscard]] std::size_t peak_bytes() const {
     const std::scoped_lock hold{state_->lock};
-    return state_->map.peak_bytes();
+    return state_->peak_bytes;
+  }
+  /// How much of the address range exists by now: what fragmentation is measured by, against peak_bytes().
+  [[nodiscard]] std::size_t reserved_bytes() const {
+    const std::scoped_lock hold{state_->lock};
+    return state_->committed_bytes;
+  }
+  /// How many allocations are live.
+  [[nodiscard]] std::size_t live_count() const {
+    const std::scoped_lock hold{state_->lock};
+    return state_->map.live_count();
   }
   [[nodiscard]] std::vector<std::string> notes() const { return state_->from.notes(); }
 
@@ -98,31 +108,83 @@ class pool {
 
  private:
   static constexpr std::size_t granule_bytes = 256;
-  struct no_event {};
 
   struct state {
-    explicit state(const Upstream& upstream)
-        : from{upstream}, memory{upstream.make_slab()}, map{memory.size_bytes(), granule_bytes} {}
-    std::mutex lock;
+    state(const Upstream& upstream, const pool_options& options)
+        : from{upstream},
+          memory{upstream.make_slab()},
+          first{reinterpret_cast<std::uintptr_t>(memory.base())},
+          capacity_bytes{align_down(memory.size_bytes(), granule_bytes)},
+          growth_bytes{(std::max)(options.growth_bytes, granule_bytes)} {
+      VTIER_ASSERT(first % granule_bytes == 0, "a slab begins at a multiple of 256");
+    }
+
+    void* take(std::size_t size_bytes, std::size_t alignment_bytes) {
+      const auto rounded = checked_align_up(size_bytes, granule_bytes);
+      if (!rounded || *rounded > capacity_bytes) throw refused(size_bytes, alignment_bytes);
+      const std::uint64_t size = *rounded / granule_bytes;
+      const std::uint64_t alignment = (std::max)(alignment_bytes, granule_bytes) / granule_bytes;
+      std::uint64_t start = map.take(size, alignment);
+      if (start == detail::block_map::nowhere) {
+        const auto wanted = checked_add(*rounded, (alignment - 1) * granule_bytes);
+        if (!wanted || !grow(*wanted)) throw refused(size_bytes, alignment_bytes);
+        start = map.take(size, alignment);
+      }
+      peak_bytes = (std::max)(peak_bytes, used_bytes());
+      return reinterpret_cast<void*>(static_cast<std::uintptr_t>(start * granule_bytes));
+    }
+
+    void give(void* pointer, std::size_t size_bytes) noexcept {
+      const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+      std::uint64_t size = 0;
+      const auto answer =
+          address % granule_bytes == 0 ? map.give(address / granule_bytes, size) : detail::block_map::answer::unknown;
+      VTIER_ASSERT(answer != detail::block_map::answer::twice, "a pointer was given back to its pool twice");
+      VTIER_ASSERT(answer == detail::block_map::answer::done,
+                   "a pointer was given to a pool that does not own it, or twice");
+      VTIER_ASSERT(align_up(size_bytes, granule_bytes) == size * granule_bytes,
+                   "a pointer was given back to its pool with another size than it was taken with");
+    }
+
+    // Makes a free block of `wanted_bytes` exist at the end; false where the address range ends before that.
+    bool grow(std::size_t wanted_bytes) {
+      const std::size_t rest_bytes = static_cast<std::size_t>(map.free_at_end()) * granule_bytes;
+      const auto end_bytes = checked_add(committed_bytes - rest_bytes, wanted_bytes);
+      if (!end_bytes || *end_bytes > capacity_bytes) return false;
+      const auto stepped_bytes = checked_add(*end_bytes, growth_bytes - 1 - (*end_bytes - 1) % growth_bytes);
+      const std::size_t target_bytes = (std::min)(stepped_bytes.value_or(capacity_bytes), capacity_bytes);
+      memory.commit(target_bytes);
+      map.extend((first + committed_bytes) / granule_bytes, (target_bytes - committed_bytes) / granule_bytes);
+      committed_bytes = target_bytes;
+      return true;
+    }
+
+    [[nodiscard]] std::size_t used_bytes() const noexcept { return map.used() * granule_bytes; }
+    [[nodiscard]] std::size_t free_bytes() const noexcept { return capacity_bytes - used_bytes(); }
+
+    [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes) const {
+      const std::size_t at_end_bytes =
+          capacity_bytes - committed_bytes + static_cast<std::size_t>(map.free_at_end()) * granule_bytes;
+      const std::size_t largest_bytes =
+          (std::max)(static_cast<std::size_t>(map.largest_free()) * granule_bytes, at_end_bytes);
+      const std::string& name = memory.properties().name;
+      std::string text = name + ": asked " + format_bytes(size_bytes);
+      if (alignment_bytes > granule_bytes) text += " at a multiple of " + format_bytes(alignment_bytes);
+      text += ", free " + format_bytes(free_bytes()) + ", of these " + format_bytes(largest_bytes) +
+              " in one piece: free something or raise the budget";
+      return {name, size_bytes, free_bytes(), text};
+    }
+
+    Lock lock;
     Upstream from;
     slab memory;
-    ranges<no_event> map;
-    std::map<std::size_t, std::pair<std::size_t, std::size_t>> live;  // start: the range behind it
+    const std::uintptr_t first;
+    const std::size_t capacity_bytes;
+    const std::size_t growth_bytes;
+    detail::block_map map;
     std::size_t committed_bytes = 0;
+    std::size_t peak_bytes = 0;
   };
-
-  void commit(std::size_t end_bytes) const {
-    if (end_bytes <= state_->committed_bytes) return;
-    state_->memory.commit(end_bytes);
-    state_->committed_bytes = end_bytes;
-  }
-
-  out_of_memory refused(std::size_t size_bytes) const {
-    const std::size_t free = state_->map.free_bytes();
-    return {name(), size_bytes, free,
-            name() + ": asked " + format_bytes(size_bytes) + ", free " + format_bytes(free) + ", of these " +
-                format_bytes(state_->map.largest_free_bytes()) + " in one piece: free something or raise the budget"};
-  }
 
   std::shared_ptr<state> state_;
 };
