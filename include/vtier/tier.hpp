@@ -61,6 +61,7 @@
 #include <vtier/runtime/options.hpp>
 #include <vtier/runtime/prefetch_queue.hpp>
 #include <vtier/runtime/progress.hpp>
+#include <vtier/runtime/reservation.hpp>
 #include <vtier/runtime/statistics.hpp>
 #include <vtier/train/activation_stack.hpp>
 #include <vtier/observe/report.hpp>

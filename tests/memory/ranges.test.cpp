@@ -362,3 +362,31 @@ TEST_CASE("a question that fails loses no event", "[memory][ranges]") {
   CHECK_THROWS_AS(ranges.take(64, asks), std::runtime_error);
   CHECK(ids(ranges.take(64, has_passed)->uses) == std::set<std::size_t>{2, 3});
 }
+
+TEST_CASE("a range is taken where it is named, and only if all of it is free", "[memory][ranges]") {
+  map m{1024, 64};
+  const auto blocked = m.take(128, has_passed);
+  REQUIRE(blocked.has_value());
+  const event waits = pending(1);
+  m.give_back(0, 128, {waits});
+  const auto middle = m.take_at(64, 128, has_passed);  // half of a piece that waits, half of one that does not
+  REQUIRE(middle.has_value());
+  CHECK(middle->offset_bytes == 64);
+  CHECK(middle->size_bytes == 128);
+  CHECK(ids(middle->uses) == std::set<std::size_t>{1});
+  CHECK(!m.take_at(0, 128, has_passed));
+  CHECK(!m.take_at(128, 64, has_passed));
+  CHECK(!m.take_at(128, 128, has_passed));
+  CHECK(!m.take_at(960, 128, has_passed));
+  const auto runs = m.settled_runs(has_passed);
+  REQUIRE(runs.size() == 1);  // [0, 64) still waits
+  CHECK(runs[0].offset_bytes == 192);
+  CHECK(runs[0].size_bytes == 832);
+  *waits.passed = true;
+  CHECK(m.settled_runs(has_passed).size() == 2);
+  CHECK(m.take_at(960, 64, has_passed).has_value());
+  m.give_back(64, 128, {});
+  CHECK(m.take_at(0, 960, has_passed).has_value());
+  CHECK(m.free_bytes() == 0);
+  CHECK(!m.take_at(0, 64, has_passed));
+}

@@ -40,6 +40,17 @@ TEST_CASE("each value that cannot work is refused by its name", "[runtime][optio
     CAPTURE(share);
     CHECK(refused([&](auto& o) { o.prefetch_share_max = share; }, "prefetch_share_max"));
   }
+  for (const vtier::watermarks& w : {vtier::watermarks{0.5, 0.6},
+                                     {1.1, 0.5},
+                                     {0.5, 0.0},
+                                     {0.5, -0.1},
+                                     {nan, 0.5},
+                                     {0.5, nan},
+                                     {infinity, 0.5},
+                                     {0.0, 0.0}}) {
+    CAPTURE(w.high, w.low);
+    CHECK(refused([&](auto& o) { o.watermarks = {{}, w}; }, "watermarks"));
+  }
   for (const double share : {-0.1, 1.1, nan, infinity}) {
     CAPTURE(share);
     CHECK(refused([&](auto& o) { o.clean_share = share; }, "clean_share"));
@@ -54,5 +65,7 @@ TEST_CASE("the ends of the ranges are good", "[runtime][options]") {
   o.clean_share = 0.0;
   CHECK_NOTHROW(o.check());
   o.clean_share = 1.0;
+  CHECK_NOTHROW(o.check());
+  o.watermarks = {{1.0, 1.0}, {0.5, 0.5}, {1.0, 0.001}};
   CHECK_NOTHROW(o.check());
 }

@@ -52,6 +52,7 @@ class decisions {
 struct program_options {
   std::uint64_t seed = 1;  // of the world
   bool logs = false;
+  std::optional<bool> reserves{};     // whether it has reservations and watermarks; empty: its last byte decides
   double fault_share = -1.0;          // below 0: the program decides
   std::optional<sim::fault> fault{};  // this kind fails at its nth occasion, and nothing else
   std::uint64_t fault_nth = 1;
@@ -72,6 +73,7 @@ class program {
   program(std::span<const std::uint8_t> bytes, const program_options& wanted)
       : decide_{bytes},
         wanted_{wanted},
+        reserves_{wanted.reserves.value_or(!bytes.empty() && bytes.back() % 2 == 1)},
         world_{std::make_shared<sim::world>(sim::world_options{.seed = wanted.seed, .logs = wanted.logs})} {}
 
   program_result run() {
@@ -109,6 +111,7 @@ class program {
     std::size_t size = 0;
     bool on_device = true;  // whether leases on a stream are allowed
     expected_bytes expected;
+    bool beside = false;  // made beside reservations: it may be larger than what they leave of a tier
     bool written = false;
     int readers = 0;
     bool writer = false;
@@ -124,6 +127,12 @@ class program {
     std::size_t stream;  // host_stream: of the host
     bool writes;
     bool keeps;  // the old content
+  };
+  // A reservation, the byte that fills it, and the one stream on which it is used.
+  struct reserved_share {
+    memory::reservation is;
+    std::size_t stream;
+    std::shared_ptr<std::uint8_t> value;  // null: any
   };
   static constexpr std::size_t host_stream = ~std::size_t{0};
   static constexpr std::size_t stream_count = 3;
@@ -157,6 +166,13 @@ class program {
     limits.staging_budget = 4096 * (1 + decide_.below(2));
     limits.prefetch_count_max = 1 + decide_.below(8);
     limits.clean_share = decide_.below(2) == 0 ? 0.0 : 0.25;
+    if (reserves_) {
+      const std::size_t marked = decide_.below(4);
+      for (std::size_t i = 0; i < marked && i < (kind == 3 ? 1U : 2U); ++i) {
+        const double low = 0.125 * static_cast<double>(1 + decide_.below(7));
+        limits.watermarks.push_back({low + 0.125 * static_cast<double>(decide_.below(2)), low});
+      }
+    }
     const hbm fast{*gpu_, {.budget = hbm_bytes}};
     const pinned host{*gpu_, {.budget = host_bytes}};
     const sim::file disk{*nvme_, {.budget = file_bytes}};
@@ -183,7 +199,10 @@ class program {
   void one() {
     ++operations_;
     if (decide_.below(4) == 0) mem_ ? static_cast<void>(mem_->poll()) : static_cast<void>(0);
-    const std::size_t what = decide_.below(32);
+    const std::size_t what = decide_.below(reserves_ ? 40 : 32);
+    if (what >= 32 && what < 35) return reserve();
+    if (what >= 35 && what < 37) return use_reservation();
+    if (what >= 37) return release_reservation();
     if (what < 5) return create();
     if (what < 16) return begin_lease();
     if (what < 20) return end_lease();
@@ -220,6 +239,7 @@ class program {
     should->size = size;
     should->on_device = !rule || rule->allows(0);
     ruled_ = ruled_ || rule;
+    should->beside = !reservations_.empty() || reserving_ > 0;
     say("make t" + std::to_string(should->number) + " of " + std::to_string(size) + " bytes" +
         (rule ? ", tiers " + std::to_string(rule->allowed_tiers) : ""));
     try {
@@ -263,7 +283,7 @@ class program {
         return wrap(of, std::optional{mode == 1 ? is.write(place) : is.read_write(place)}, where, writes, keeps);
       };
       auto got = where == host_stream ? take(on_host) : take(sim::stream_ref{streams_[where]});
-      if (!got) return no_room(promised(where) && alone && changes == of->changes, "a try_ lease");
+      if (!got) return no_room(promised(where, *of) && alone && changes == of->changes, "a try_ lease");
       if (refused) world_->violation("a lease was granted that should have been refused");
       begun(std::move(*got));
     } catch (const usage_error& e) {
@@ -272,7 +292,7 @@ class program {
         world_->violation(std::string{"a lease was refused without a reason: "} + e.what());
       }
     } catch (const out_of_memory& e) {
-      no_room(promised(where) && alone && changes == of->changes, e.what());
+      no_room(promised(where, *of) && alone && changes == of->changes, e.what());
     } catch (const error& e) {
       allowed_only_with_faults(e, "a lease");
     }
@@ -290,7 +310,8 @@ class program {
   // Room in the first tier is promised when a tensor is made, as long as none has a rule of its own: close to the brim
   // those can be in each other's way, and the last free pieces need not fit together. In the tier that the host uses it
   // is promised where files are below.
-  [[nodiscard]] bool promised(std::size_t where) const {
+  [[nodiscard]] bool promised(std::size_t where, const model& m) const {
+    if (m.beside && !reservations_.empty()) return false;
     return !ruled_ && !brimful() && (where != host_stream || roomy_host_);
   }
   [[nodiscard]] bool brimful() const {
@@ -303,7 +324,9 @@ class program {
     };
     for (const auto& t : tensors_) count(*t->should);
     for (const auto& m : stack_model_) count(*m);
-    return sum + 2 * largest > capacity_;
+    std::size_t reserved = 0;  // and what stays in each piece of a tier that reservations have cut up
+    for (const auto& r : reservations_) reserved += (r->is.size_bytes() + 4095) / 4096 * 4096 + largest;
+    return sum + 2 * largest + reserved > capacity_;
   }
 
   void no_room(bool nobody, const std::string& text) {
@@ -409,11 +432,111 @@ class program {
     } catch (const usage_error& e) {
       if (!leased && changes == of->changes) world_->violation(std::string{"a flush was refused: "} + e.what());
     } catch (const out_of_memory& e) {
-      no_room(promised(host_stream) && alone && changes == of->changes, e.what());
+      no_room(promised(host_stream, *of) && alone && changes == of->changes, e.what());
     } catch (const error& e) {
       allowed_only_with_faults(e, "flush");
     }
     check_rules();
+  }
+
+  void reserve() {
+    if (!mem_ || reservations_.size() >= 4) return;
+    const std::size_t tier = decide_.below(mem_->tier_count());
+    const std::size_t size = 1 + decide_.below(largest_);
+    const std::size_t how = decide_.below(4);
+    static constexpr std::int64_t times[] = {0, 100'000, 2'000'000, 20'000'000};
+    const std::int64_t timeout = times[decide_.below(4)];
+    const auto kind = mem_->count().tiers[tier].kind;
+    static constexpr const char* words[] = {"reserve ", "reserve ", "try_reserve ", "reserve_up_to "};
+    say(words[how] + std::to_string(size) + " in tier " + std::to_string(tier) +
+        (how < 2 ? ", for " + std::to_string(timeout) + " ns" : ""));
+    const std::int64_t blocked = mem_->count().blocked_ns;
+    struct counted_call {
+      std::size_t& calls;
+      ~counted_call() { --calls; }
+    };
+    const counted_call guard{++reserving_};
+    try {
+      std::optional<memory::reservation> got;
+      if (how < 2) got = mem_->reserve(tier, size, timeout);
+      if (how == 2) got = mem_->try_reserve(tier, size);
+      if (how == 3) got = mem_->reserve_up_to(tier, size);
+      if (kind == memory_kind::file) world_->violation("a tier in files gave a reservation");
+      if (how > 1 && mem_->count().blocked_ns != blocked) {
+        world_->violation("a reservation that is had at once was waited for");
+      }
+      if (!got) return check_rules();
+      if (how < 3 ? got->size_bytes() < size : got->size_bytes() == 0)
+        world_->violation("less was reserved than asked");
+      const std::size_t at = kind == memory_kind::host ? host_stream : decide_.below(stream_count);
+      reservations_.push_back(std::make_unique<reserved_share>(reserved_share{std::move(*got), at, nullptr}));
+      use(*reservations_.back());
+    } catch (const usage_error& e) {
+      if (kind != memory_kind::file) world_->violation(std::string{"a reservation was refused: "} + e.what());
+    } catch (const out_of_memory&) {  // an answer like another
+      world_->log("no room for it");
+      if (how >= 2) world_->violation("a try threw for want of room");
+    } catch (const error& e) {
+      allowed_only_with_faults(e, "a reservation");
+    }
+    check_rules();
+  }
+
+  void use_reservation() {
+    if (!reservations_.empty()) use(*reservations_[decide_.below(reservations_.size())]);
+  }
+
+  // Looks whether a reservation holds what was written there last, then fills it with another byte.
+  void use(reserved_share& r) {
+    const auto next = std::make_shared<std::uint8_t>(static_cast<std::uint8_t>(decide_.below(256)));
+    say("use a reservation");
+    const auto act = [w = world_.get(), p = static_cast<std::uint8_t*>(r.is.data()), n = r.is.size_bytes(),
+                      before = r.value, next] {
+      if (before != nullptr) {
+        w->reads(p, n);
+        if (std::any_of(p, p + n, [&](std::uint8_t b) { return b != *before; })) {
+          w->violation("somebody wrote into a reservation");
+        }
+      }
+      w->writes(p, n);
+      std::fill(p, p + n, *next);
+    };
+    if (r.stream == host_stream) {
+      act();
+      r.value = next;
+      return;
+    }
+    try {
+      gpu_->launch(streams_[r.stream], act);
+      r.value = next;
+    } catch (const error& e) {
+      allowed_only_with_faults(e, "launch");
+    }
+  }
+
+  void release_reservation() {
+    if (reservations_.empty()) return;
+    const std::size_t at = decide_.below(reservations_.size());
+    const bool in_order = decide_.below(2) == 0;
+    const auto gone = std::move(reservations_[at]);
+    reservations_.erase(reservations_.begin() + static_cast<std::ptrdiff_t>(at));
+    say(in_order ? "release a reservation on its stream" : "release a reservation");
+    release(*gone, in_order);
+    check_rules();
+  }
+
+  void release(reserved_share& r, bool in_order) {
+    if (r.stream == host_stream) return r.is.release();
+    if (in_order) return r.is.release(streams_[r.stream]);
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      try {
+        gpu_->synchronize(streams_[r.stream]);
+        return r.is.release();
+      } catch (const error& e) {
+        allowed_only_with_faults(e, "synchronize");
+      }
+    }
+    r.is.release(streams_[r.stream]);
   }
 
   void destroy() {
@@ -458,7 +581,8 @@ class program {
 
   void new_stream() {
     const std::size_t at = decide_.below(stream_count);
-    if (depth_ > 0 || std::any_of(leases_.begin(), leases_.end(), [&](const auto& l) { return l.stream == at; }))
+    if (depth_ > 0 || std::any_of(leases_.begin(), leases_.end(), [&](const auto& l) { return l.stream == at; }) ||
+        std::any_of(reservations_.begin(), reservations_.end(), [&](const auto& r) { return r->stream == at; }))
       return;
     say("stream " + std::to_string(at) + " ends, another begins");
     try {
@@ -485,6 +609,7 @@ class program {
     for (std::size_t i = 0; i < sim::fault_count; ++i)
       world_->fail_at(static_cast<sim::fault>(i), ~std::uint64_t{0} >> 1U);
     while (!leases_.empty()) end_lease();
+    while (reservations_.size() > 1) release_reservation();  // the last one stays, to see that reading goes on
     say("read everything at the end");
     step_.reset();
     const bool early = decide_.below(2) == 0 || tensors_.size() % 3 == 0;
@@ -493,7 +618,6 @@ class program {
       mem_.reset();
     }
     while (!stack_model_.empty()) pop();
-    const bool promised_at_end = promised(0);
     for (const auto& t : tensors_) {
       if (!t->should->written) continue;
       // What failed earlier may still be on its way and be told now; asked again, it must work.
@@ -509,7 +633,7 @@ class program {
           break;
         } catch (const error& e) {
           if (world_->faults() > 0 && attempt < 3) continue;
-          if (!promised_at_end && std::string{e.what()}.find("asked") != std::string::npos) break;
+          if (!promised(0, *t->should) && std::string{e.what()}.find("asked") != std::string::npos) break;
           world_->violation("t" + std::to_string(t->should->number) + " cannot be read at the end: " + e.what());
           break;
         }
@@ -521,6 +645,8 @@ class program {
   void tear_down() {
     say("the end");
     leases_.clear();
+    for (const auto& r : reservations_) release(*r, false);
+    reservations_.clear();
     stack_.reset();
     tensors_.clear();
     step_.reset();
@@ -556,6 +682,7 @@ class program {
 
   decisions decide_;
   program_options wanted_;
+  bool reserves_;
   std::shared_ptr<sim::world> world_;
   std::optional<sim::device> gpu_;
   std::optional<sim::drive> nvme_;
@@ -565,6 +692,8 @@ class program {
   std::vector<open_lease> leases_;
   std::optional<activation_stack<memory>> stack_;
   std::vector<std::shared_ptr<model>> stack_model_;
+  std::vector<std::unique_ptr<reserved_share>> reservations_;
+  std::size_t reserving_ = 0;  // calls that wait for a reservation
   std::unique_ptr<memory::step_scope> step_;
   std::vector<std::size_t> busy_;  // tensors that a waiting call is about
   std::size_t depth_ = 0;

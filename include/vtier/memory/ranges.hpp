@@ -86,37 +86,35 @@ class ranges {
       first = last;
     }
     if (best == free_.end()) return std::nullopt;
+    return cut(best, from == range_end::lowest ? best->first : best->first + best_bytes - *rounded, *rounded);
+  }
 
-    // First all that can fail, then all that changes the map.
-    const std::size_t begin = from == range_end::lowest ? best->first : best->first + best_bytes - *rounded;
-    taken_range<Event> result{begin, *rounded, {}};
-    const std::size_t end = begin + *rounded;
-    while (best->first + best->second.size_bytes <= begin) ++best;
-    for (auto at = best; at != free_.end() && at->first < end; ++at) {
-      result.uses.insert(result.uses.end(), at->second.uses.begin(), at->second.uses.end());
+  /// Takes the range that begins there; empty where not all of it is free.
+  ///
+  /// Needs   multiples of the granule, size_bytes > 0
+  /// Errors  as take
+  template <class Passed>
+  [[nodiscard]] std::optional<taken_range<Event>> take_at(std::size_t offset_bytes, std::size_t size_bytes,
+                                                          Passed&& passed) {
+    VTIER_ASSERT(size_bytes > 0 && ((offset_bytes | size_bytes) & (granule_bytes_ - 1)) == 0,
+                 "a range was named that does not begin and end at granules");
+    prune(passed);
+    auto first = free_.upper_bound(offset_bytes);
+    if (first == free_.begin()) return std::nullopt;
+    --first;
+    auto last = first;
+    if (first->first + run(last) < offset_bytes + size_bytes) return std::nullopt;
+    return cut(first, offset_bytes, size_bytes);
+  }
+
+  /// The free runs whose events have passed, in order of address.
+  template <class Passed>
+  [[nodiscard]] std::vector<free_range> settled_runs(Passed&& passed) {
+    prune(passed);
+    std::vector<free_range> result;
+    for (const auto& [offset, one] : free_) {
+      if (one.uses.empty()) result.push_back({offset, one.size_bytes});
     }
-    spare_.push_back(new_node());
-    if (best->first < begin) {  // the front of the piece stays
-      auto back = new_node();
-      back.key() = begin;
-      back.mapped() = {best->first + best->second.size_bytes - begin, best->second.uses};
-      best->second.size_bytes = begin - best->first;
-      best = free_.insert(std::move(back)).position;
-    }
-    while (best != free_.end() && best->first < end) {
-      const std::size_t piece_end = best->first + best->second.size_bytes;
-      if (piece_end <= end) {
-        best = free_.erase(best);
-      } else {
-        auto rest = free_.extract(best);
-        rest.key() = end;
-        rest.mapped().size_bytes = piece_end - end;
-        free_.insert(std::move(rest));
-        break;
-      }
-    }
-    used_bytes_ += *rounded;
-    peak_bytes_ = (std::max)(peak_bytes_, used_bytes_);
     return result;
   }
 
@@ -223,6 +221,40 @@ class ranges {
     pieces one;
     one.emplace(0, piece{});
     return one.extract(one.begin());
+  }
+
+  // Takes [begin, begin + size_bytes), all of it free, from the run that holds `best`. First all that can fail, then
+  // all that changes the map.
+  std::optional<taken_range<Event>> cut(typename pieces::iterator best, std::size_t begin, std::size_t size_bytes) {
+    taken_range<Event> result{begin, size_bytes, {}};
+    const std::size_t end = begin + size_bytes;
+    while (best->first + best->second.size_bytes <= begin) ++best;
+    for (auto at = best; at != free_.end() && at->first < end; ++at) {
+      result.uses.insert(result.uses.end(), at->second.uses.begin(), at->second.uses.end());
+    }
+    spare_.push_back(new_node());
+    if (best->first < begin) {  // the front of the piece stays
+      auto back = new_node();
+      back.key() = begin;
+      back.mapped() = {best->first + best->second.size_bytes - begin, best->second.uses};
+      best->second.size_bytes = begin - best->first;
+      best = free_.insert(std::move(back)).position;
+    }
+    while (best != free_.end() && best->first < end) {
+      const std::size_t piece_end = best->first + best->second.size_bytes;
+      if (piece_end <= end) {
+        best = free_.erase(best);
+      } else {
+        auto rest = free_.extract(best);
+        rest.key() = end;
+        rest.mapped().size_bytes = piece_end - end;
+        free_.insert(std::move(rest));
+        break;
+      }
+    }
+    used_bytes_ += size_bytes;
+    peak_bytes_ = (std::max)(peak_bytes_, used_bytes_);
+    return result;
   }
 
   // Moves `at` behind the run of touching pieces that it begins and says how long that is.

@@ -47,6 +47,10 @@ class report : public statistics {
       for (const std::size_t bytes : t.role_bytes) cells.push_back(format_bytes(bytes));
       row(to, cells, width);
     }
+    for (const auto& t : tiers) {
+      if (t.reserved_bytes == 0) continue;
+      to += "  reserved in " + short_name(t.name) + ": " + format_bytes(t.reserved_bytes) + '\n';
+    }
     if (staging_bytes > 0) to += "  staging outside any tier: " + format_bytes(staging_bytes) + '\n';
     if (!links.empty()) {
       row(to, {"link", "moved", "transfers"}, width);
@@ -58,9 +62,10 @@ class report : public statistics {
     to += "  leases: " + std::to_string(lease_count) + ", in place " + one_decimal(hit_share() * 100.0) +
           " %, of these by prefetch " + std::to_string(prefetch_hit_count) + "; prefetches dropped " +
           std::to_string(prefetch_dropped_count) + "; evictions without a copy " + std::to_string(clean_drop_count) +
-          '\n';
+          (evicted_ahead_bytes > 0 ? ", ahead of need " + format_bytes(evicted_ahead_bytes) : std::string{}) + '\n';
     to += "  host blocked: " + milliseconds(blocked_ns) + " (for bytes from files " + milliseconds(blocked_fetch_ns) +
-          ", for room " + milliseconds(blocked_room_ns) + ")";
+          ", for room " + milliseconds(blocked_room_ns) +
+          (blocked_reserve_ns > 0 ? ", for reservations " + milliseconds(blocked_reserve_ns) : std::string{}) + ")";
     if (step_count > 0 && step_ns > 0) {
       to += ", " + one_decimal(static_cast<double>(blocked_ns) / static_cast<double>(step_ns) * 100.0) + " % of " +
             std::to_string(step_count) + " steps of " + milliseconds(step_ns / static_cast<std::int64_t>(step_count));

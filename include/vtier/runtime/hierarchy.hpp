@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@
 #include <vtier/residency/tensor.hpp>
 #include <vtier/runtime/detail/core.hpp>
 #include <vtier/runtime/options.hpp>
+#include <vtier/runtime/reservation.hpp>
 #include <vtier/runtime/statistics.hpp>
 
 namespace vtier {
@@ -60,6 +62,7 @@ class hierarchy {
   using stream_ref = typename Device::stream_ref;
   template <element T>
   using tensor = vtier::tensor<T, core_type>;
+  using reservation = vtier::reservation<core_type>;
 
   /// Tiers from fastest to largest, the first being a device's memory; `options` may come last.
   template <detail::hierarchy_part... Parts>
@@ -164,6 +167,43 @@ class hierarchy {
     core_->flush(kept.owned_by(*core_));
   }
 
+  /// Reserves a share of a tier in memory, evicting for it and waiting if need be.
+  ///
+  /// Units   bytes, rounded up to the granule of the tier; ns: 0 waits for nothing, but evicts what can leave at once
+  /// Gives   bytes that nothing uses any more. Requests for one tier are served in order of asking: a small one that
+  ///         comes later waits behind a large one. While one waits, room is gathered for it, which counts as reserved
+  /// Errors  out_of_memory at once where tensors that exist would lose the place they were promised even if there were
+  ///         no other reservations; when the time is over, with what is free, leased and reserved; usage_error for a
+  ///         tier in files or one that is not there; device_error. Nothing is reserved then
+  /// Threads any; a thread that waits while it holds what it waits for gets its answer when the time is over
+  /// Cost    the host blocks until the bytes are there and earlier uses of them have passed
+  [[nodiscard]] reservation reserve(std::size_t tier, std::size_t size_bytes, std::int64_t timeout_ns) {
+    return {core_, core_->reserve(tier, size_bytes, timeout_ns)};
+  }
+
+  /// Reserves what can be had without waiting and without moving a byte: free bytes and clean copies whose last kernels
+  /// have passed.
+  ///
+  /// Gives   nothing where that is not enough, or where others wait for a reservation in that tier
+  /// Errors  usage_error as reserve, device_error
+  /// Threads any
+  [[nodiscard]] std::optional<reservation> try_reserve(std::size_t tier, std::size_t size_bytes) {
+    try {
+      return reservation_of(core_->reserve_now(tier, size_bytes, 0));
+    } catch (const out_of_memory&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Reserves as many bytes up to size_bytes as try_reserve would give in one piece.
+  ///
+  /// Gives   at least one granule of the tier, or nothing
+  /// Errors  as try_reserve
+  /// Threads any
+  [[nodiscard]] std::optional<reservation> reserve_up_to(std::size_t tier, std::size_t size_bytes) {
+    return reservation_of(core_->reserve_now(tier, size_bytes, 1));
+  }
+
   /// The scope of one training step.
   class step_scope {
    public:
@@ -206,6 +246,11 @@ class hierarchy {
   [[nodiscard]] const Device& on() const noexcept { return core_->on(); }
 
  private:
+  std::optional<reservation> reservation_of(std::optional<typename core_type::share> had) const {
+    if (!had) return std::nullopt;
+    return reservation{core_, std::move(*had)};
+  }
+
   std::shared_ptr<core_type> core_;
 };
 

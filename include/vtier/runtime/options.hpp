@@ -15,6 +15,14 @@
 
 namespace vtier {
 
+/// When room is made in a tier before anybody asks for it.
+///
+/// Units   shares of what staging and reservations leave of the tier's budget
+struct watermarks {
+  double high = 1.0;  // above it, tensors that nobody uses leave in the background; 1: never
+  double low = 1.0;   // until no more than this is used
+};
+
 /// Limits and choices of a hierarchy; the defaults are for a training job.
 struct options {
   /// Staging buffers between device and files, in bytes; taken from the budget of the first tier in host memory. 0: an
@@ -28,6 +36,10 @@ struct options {
   double prefetch_share_max = 0.5;
   /// How much of each tier in host memory is kept free or clean by writing to files ahead of need. 0: only on need.
   double clean_share = 0.25;
+  /// Watermarks by tier, the fastest first; tiers without an entry have none. The default is none: evictions from a
+  /// device into memory wait for nobody, and a copy that is not made costs least. They are for tiers above files, where
+  /// whoever needs room would wait for a write.
+  std::vector<vtier::watermarks> watermarks;
   /// Whether a thread of the hierarchy's own moves things between calls. Without it they move during calls only.
   bool progress_thread = true;
   /// Where that thread runs: CPU numbers of the system; empty: on the CPUs of the NUMA node that the first tier in host
@@ -47,6 +59,11 @@ struct options {
     if (prefetch_count_max == 0) throw usage_error("options.prefetch_count_max must be at least 1");
     if (!(prefetch_share_max > 0.0 && prefetch_share_max <= 1.0)) {
       throw usage_error("options.prefetch_share_max must be above 0 and at most 1");
+    }
+    for (const auto& w : watermarks) {
+      if (!(w.low > 0.0 && w.low <= w.high && w.high <= 1.0)) {
+        throw usage_error("options.watermarks needs 0 < low <= high <= 1");
+      }
     }
     if (!(clean_share >= 0.0 && clean_share <= 1.0)) throw usage_error("options.clean_share must be between 0 and 1");
   }

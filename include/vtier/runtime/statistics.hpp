@@ -24,8 +24,9 @@ struct tier_statistics {
   memory_kind kind = memory_kind::host;
   std::size_t budget_bytes = 0;
   std::size_t used_bytes = 0;
-  std::size_t peak_bytes = 0;     // staging included
-  std::size_t staging_bytes = 0;  // of used_bytes
+  std::size_t peak_bytes = 0;      // staging included
+  std::size_t staging_bytes = 0;   // of used_bytes
+  std::size_t reserved_bytes = 0;  // of used_bytes: reservations, and what is gathered for one that is waited for
   std::size_t largest_free_bytes = 0;
   std::array<std::size_t, role_count> role_bytes{};       // places by role
   std::array<std::size_t, role_count> role_peak_bytes{};  // the most at any time, each role by itself
@@ -67,10 +68,13 @@ struct statistics {
   std::uint64_t prefetch_hit_count = 0;  // of these, thanks to a prefetch
   std::uint64_t prefetch_dropped_count = 0;
   std::uint64_t clean_drop_count = 0;    // evictions that needed no copy
+  std::size_t evicted_ahead_bytes = 0;   // what watermarks sent away, copies that were cancelled later included
+  std::uint64_t reservation_count = 0;   // that were had
   std::vector<lease_statistics> leased;  // tensors under lease, the longest first: what is never given back is on top
-  std::int64_t blocked_ns = 0;           // host time spent waiting in leases, all causes
+  std::int64_t blocked_ns = 0;           // host time spent waiting in leases and for reservations, all causes
   std::int64_t blocked_fetch_ns = 0;     // for bytes on their way from files
   std::int64_t blocked_room_ns = 0;      // for room that a write to files had to make
+  std::int64_t blocked_reserve_ns = 0;   // for reservations
   std::vector<unsigned> progress_cpus;   // that the progress thread is bound to, read back; empty: anywhere
   std::vector<std::string> notes;        // what the hierarchy does without on this machine
   std::vector<std::string> errors;       // what could not be thrown

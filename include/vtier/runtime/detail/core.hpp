@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,15 @@ class core {
     access mode = access::read;
     void* pointer = nullptr;
     std::optional<stream_ref> stream;  // empty: a lease of the host
+  };
+
+  /// What a reservation holds.
+  struct share {
+    std::size_t tier = 0;
+    std::size_t offset_bytes = 0;
+    std::size_t size_bytes = 0;
+    std::byte* pointer = nullptr;
+    std::string name;  // of the tier
   };
 
   core(Device on, std::vector<slab> slabs, options limits)
@@ -101,6 +111,45 @@ class core {
     ++state_.changes;
     state_.prune(b.in(g.tier).readers);
     state_.reclaim(b);
+    if (state_.reservations_wait()) static_cast<void>(state_.serve_reservations());
+    if (thread_ && (state_.reservations_wait() || state_.wants_drain())) thread_->wake();
+  }
+
+  share reserve(std::size_t tier, std::size_t size_bytes, std::int64_t timeout_ns) {
+    check_process();
+    std::unique_lock hold{state_.lock};
+    return share_of(tier, state_.reserve(hold, tier, size_bytes, timeout_ns));
+  }
+
+  /// Empty where not even least_bytes (0: all of them) are there for the taking.
+  std::optional<share> reserve_now(std::size_t tier, std::size_t size_bytes, std::size_t least_bytes) {
+    check_process();
+    const std::scoped_lock hold{state_.lock};
+    static_cast<void>(round("a reservation"));
+    const std::size_t all = tier < state_.tiers.size() ? state_.tiers[tier].map.capacity_bytes() : size_bytes;
+    const std::size_t most = state_.reservable_bytes(tier, least_bytes == 0 ? size_bytes : (std::min)(size_bytes, all));
+    auto place = state_.reserve_now(
+        tier, most, least_bytes == 0 ? most : align_up(least_bytes, state_.tiers[tier].map.granule_bytes()));
+    if (!place) return std::nullopt;
+    return share_of(tier, std::move(*place));
+  }
+
+  void release(const share& gone, std::span<const stream_ref> streams) noexcept {
+    if (!here()) return;
+    std::vector<event> after;
+    for (const stream_ref& stream : streams) {
+      auto end = end_of_work(stream);
+      if (!end) return;  // the device is gone: the bytes stay reserved for good
+      try {
+        after.push_back(std::move(*end));
+      } catch (...) {
+        say_error("ending a reservation; it stays", std::current_exception());
+        return;
+      }
+    }
+    const std::scoped_lock hold{state_.lock};
+    state_.give_back(gone.tier, gone.offset_bytes, gone.size_bytes, std::move(after));
+    if (thread_ && state_.wants_drain()) thread_->wake();
   }
 
   block_type& create(role what, std::size_t size_bytes, std::optional<placement_rule> rule) {
@@ -227,8 +276,8 @@ class core {
         "a lease on a stream, or allow such a tier");
   }
 
-  // The event that marks the end of a lease. Where the device gives none, the host waits for the stream instead; empty
-  // where even that fails.
+  // The event that marks the end of a lease or a reservation. Where the device gives none, the host waits for the
+  // stream instead; empty where even that fails.
   std::optional<event> end_of_work(stream_ref stream) noexcept {
     try {
       return state_.on.record(stream);
@@ -301,6 +350,11 @@ class core {
     return {&b, where, mode, pointer, stream};
   }
 
+  share share_of(std::size_t tier, taken_range<event> place) const {
+    const auto& t = state_.tiers[tier];
+    return {tier, place.offset_bytes, place.size_bytes, t.memory.base() + place.offset_bytes, t.name()};
+  }
+
   progress_state work() noexcept {
     const std::scoped_lock hold{state_.lock};
     return round("work between calls");
@@ -310,7 +364,8 @@ class core {
   progress_state round(const char* what) noexcept {
     try {
       if (state_.pump()) return progress_state::moved;
-      return state_.queue.empty() && state_.moving->idle() ? progress_state::idle : progress_state::waiting;
+      const bool idle = state_.queue.empty() && state_.moving->idle() && !state_.reservations_wait();
+      return idle ? progress_state::idle : progress_state::waiting;
     } catch (...) {
       state_.report_error(what, std::current_exception());
       return progress_state::waiting;

@@ -15,7 +15,7 @@
 
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
-#include <vtier/runtime/detail/ledger.hpp>
+#include <vtier/runtime/detail/drainer.hpp>
 #include <vtier/runtime/options.hpp>
 #include <vtier/runtime/prefetch_queue.hpp>
 
@@ -77,21 +77,23 @@ class patience {
 ///
 /// Threads every member under `lock`
 template <device Device, eviction_policy Eviction>
-class driver : public ledger<Device, Eviction> {
+class driver : public drainer<Device, Eviction> {
  public:
-  using typename ledger<Device, Eviction>::block_type;
+  using typename drainer<Device, Eviction>::block_type;
 
   driver(Device device, std::vector<slab> slabs, options wanted)
-      : ledger<Device, Eviction>{std::move(device), std::move(slabs), std::move(wanted)},
+      : drainer<Device, Eviction>{std::move(device), std::move(slabs), std::move(wanted)},
         queue{this->limits.prefetch_count_max} {}
 
   // One round of everything that can be done without waiting.
   bool pump() {
     bool changed = this->collect();
+    changed = this->serve_reservations() || changed;
     if (starving > 0) return changed;  // room that is made goes to whoever has waited long, and to nothing else
     if (!queue.empty()) {
       changed = queue.serve([this](const movement& wish) { return serve(wish); }) || changed;
     }
+    changed = this->evict_ahead() || changed;
     return this->write_ahead() || changed;
   }
 
@@ -123,7 +125,7 @@ class driver : public ledger<Device, Eviction> {
       const auto unused_max = static_cast<std::size_t>(this->limits.prefetch_share_max *
                                                        static_cast<double>(this->tiers[where].budget_bytes()));
       if (unused > 0 && unused + b.size_bytes() > unused_max) return movement_result::pending;
-      if (this->tiers[where].map.largest_free_bytes() < b.size_bytes() && writing_fails()) {
+      if (this->tiers[where].map.largest_free_bytes() < b.size_bytes() && this->writing_fails()) {
         ++this->counted.prefetch_dropped_count;
         return movement_result::finished;
       }
@@ -146,7 +148,7 @@ class driver : public ledger<Device, Eviction> {
 
   movement_result evict(block_type& b, std::size_t where) {
     if (b.in(where).leases > 0 || b.wanted > 0 || !b.in(where).resident()) return movement_result::finished;
-    if (b.sole(where) && writing_fails()) return movement_result::finished;  // a hint is not worth another error
+    if (b.sole(where) && this->writing_fails()) return movement_result::finished;  // a hint is not worth another error
     const room_state left = this->push_out(b, where, urgency::write_back);
     return left == room_state::pending || left == room_state::contended ? movement_result::pending
                                                                         : movement_result::finished;
@@ -159,11 +161,6 @@ class driver : public ledger<Device, Eviction> {
       if (r.prefetched && (r.filling() || entry.second->current(where))) sum += r.size_bytes;
     }
     return sum;
-  }
-
-  // Whether the last write to some file tier failed.
-  [[nodiscard]] bool writing_fails() const {
-    return std::any_of(this->tiers.begin(), this->tiers.end(), [](const auto& t) { return t.write_back_paused; });
   }
 };
 

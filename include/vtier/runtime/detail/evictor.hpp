@@ -217,7 +217,7 @@ class evictor : public packer<Device> {
 
   bool pushes_wanted = false;  // whether blocks that callers wait for may be moved down for another caller
 
- private:
+ protected:
   // Notes that room is being made in a tier.
   class clearing {
    public:
@@ -303,9 +303,12 @@ class evictor : public packer<Device> {
   }
 
   [[nodiscard]] std::vector<stretch> stretches(std::size_t where, const std::vector<std::uint64_t>& stuck) const {
+    return stretches(where, stuck, this->tiers[where].map.free_runs());
+  }
+  [[nodiscard]] std::vector<stretch> stretches(std::size_t where, const std::vector<std::uint64_t>& stuck,
+                                               const std::vector<free_range>& free) const {
     const auto& t = this->tiers[where];
     std::vector<stretch> result;
-    const auto free = t.map.free_runs();
     auto next_free = free.begin();
     std::size_t at = 0;
     const auto add_free_until = [&](std::size_t end) {
@@ -352,7 +355,10 @@ class evictor : public packer<Device> {
     });
   }
 
+  std::uint32_t clearing_ = 0;  // tiers in which room is being made, as bits
   Eviction policy_{};
+
+ private:
   // The last answer that there is no room in a tier.
   struct refusal {
     room_state state = room_state::impossible;
@@ -362,7 +368,6 @@ class evictor : public packer<Device> {
     bool pushes_wanted = false;
   };
   std::array<refusal, 32> refusals_{};
-  std::uint32_t clearing_ = 0;  // tiers in which room is being made, as bits
 };
 
 }  // namespace vtier::detail

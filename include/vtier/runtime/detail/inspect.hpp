@@ -33,6 +33,7 @@ template <device Device>
     one.used_bytes = t.map.used_bytes();
     one.peak_bytes = t.map.peak_bytes();
     one.staging_bytes = t.staging_bytes;
+    one.reserved_bytes = t.reserved_bytes;
     one.largest_free_bytes = t.map.largest_free_bytes();
     one.role_bytes = t.role_bytes;
     one.role_peak_bytes = t.role_peak_bytes;
@@ -71,7 +72,7 @@ template <device Device>
   std::vector<std::string> result;
   for (std::size_t i = 0; i < s.tiers.size(); ++i) {
     const auto& t = s.tiers[i];
-    std::size_t placed = t.staging_bytes;
+    std::size_t placed = t.staging_bytes + t.reserved_bytes;
     std::size_t end = 0;
     for (const auto& [offset, b] : s.blocks.in(i)) {
       const auto& r = b->in(i);

@@ -124,6 +124,11 @@ class mover : public state<Device> {
   [[nodiscard]] std::uint64_t write_failure_count() const noexcept { return write_failures_; }
   [[nodiscard]] std::exception_ptr write_failure() const noexcept { return write_failure_; }
 
+  /// Whether the last write to some file tier failed.
+  [[nodiscard]] bool writing_fails() const {
+    return std::any_of(this->tiers.begin(), this->tiers.end(), [](const auto& t) { return t.write_back_paused; });
+  }
+
   /// The error of the last failed fetch of a block, once.
   [[nodiscard]] std::exception_ptr take_fetch_failure(const block_type& b) noexcept {
     const auto at = fetch_failures_.find(b.id());

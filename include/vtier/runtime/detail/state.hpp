@@ -60,11 +60,26 @@ struct tier {
   std::size_t staging_bytes = 0;
   std::array<std::size_t, role_count> role_bytes{};
   std::array<std::size_t, role_count> role_peak_bytes{};
-  std::string refusal;             // why a lazy tier did not grow when it last should have
-  bool write_back_paused = false;  // after a failed write: no writes ahead of need until one succeeds
+  std::map<std::size_t, std::size_t> reserved;  // offset: size, of reservations and of a request being served
+  std::size_t reserved_bytes = 0;               // of these, what is taken already
+  std::string refusal;                          // why a lazy tier did not grow when it last should have
+  bool write_back_paused = false;               // after a failed write: no writes ahead of need until one succeeds
 
   [[nodiscard]] const std::string& name() const noexcept { return memory.properties().name; }
   [[nodiscard]] std::size_t budget_bytes() const noexcept { return memory.size_bytes(); }
+
+  /// What staging and reservations leave for tensors, piece by piece.
+  [[nodiscard]] std::vector<std::size_t> gaps() const { return gaps(reserved); }
+  [[nodiscard]] std::vector<std::size_t> gaps(const std::map<std::size_t, std::size_t>& with_these) const {
+    std::vector<std::size_t> result;
+    std::size_t at = staging_bytes;  // taken first, so it is at the beginning
+    for (const auto& [offset, size] : with_these) {
+      if (offset > at) result.push_back(offset - at);
+      at = offset + size;
+    }
+    if (budget_bytes() > at) result.push_back(budget_bytes() - at);
+    return result;
+  }
 };
 
 /// A transfer in flight, and whose it is.
@@ -90,6 +105,10 @@ class state {
       : on{std::move(device)}, limits{std::move(wanted)}, blocks{slabs.size()}, moved(slabs.size() * slabs.size()) {
     limits.check();
     if (slabs.empty()) throw usage_error("a hierarchy needs at least one tier");
+    if (limits.watermarks.size() > slabs.size()) {
+      throw usage_error("options.watermarks has " + std::to_string(limits.watermarks.size()) +
+                        " entries, the hierarchy only " + std::to_string(slabs.size()) + " tiers");
+    }
     std::size_t granule = 256;
     for (const slab& s : slabs) {
       granule = (std::max)({granule, s.properties().offset_alignment_bytes, s.properties().memory_alignment_bytes});
@@ -224,11 +243,15 @@ class state {
     }
   }
 
-  /// What all tiers could hold, by tier.
+  /// The largest tensor that each tier could hold beside staging and reservations.
   [[nodiscard]] std::vector<std::size_t> capacities() const {
     std::vector<std::size_t> result;
-    for (const auto& t : tiers) result.push_back(t.budget_bytes() - t.staging_bytes);
+    for (const auto& t : tiers) result.push_back(largest_of(t.gaps()));
     return result;
+  }
+
+  [[nodiscard]] static std::size_t largest_of(const std::vector<std::size_t>& gaps) noexcept {
+    return gaps.empty() ? 0 : *std::max_element(gaps.begin(), gaps.end());
   }
 
   [[nodiscard]] std::byte* address(const block_type& b, std::size_t where) const {

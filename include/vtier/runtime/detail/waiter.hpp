@@ -66,6 +66,27 @@ class waiter : public driver<Device, Eviction> {
     }
   }
 
+  /// Blocks until a reservation is had, or the time is over.
+  ///
+  /// Errors  out_of_memory, device_error; then nothing is reserved
+  taken_range<event> reserve(std::unique_lock<std::mutex>& hold, std::size_t where, std::size_t asked_bytes,
+                             std::int64_t timeout_ns) {
+    const std::size_t size_bytes = this->reservable_bytes(where, asked_bytes);
+    this->check_possible(where, size_bytes);
+    typename waiter::request in_line{*this, where, size_bytes};
+    const std::int64_t began = this->on.now_ns();
+    for (;;) {
+      this->pump();
+      if (in_line.failure) std::rethrow_exception(in_line.failure);
+      if (in_line.place) {
+        forget_passed(in_line.place->uses, [this](const event& e) { return this->on.passed(e); });
+        if (in_line.place->uses.empty()) return in_line.keep();
+      }
+      if (this->on.now_ns() - began >= timeout_ns) throw this->no_room(where, asked_bytes, "reservation");
+      waited(hold, this->counted.blocked_reserve_ns);
+    }
+  }
+
   void check_compatible(const block_type& b, access mode) const {
     if (!b.compatible(mode)) {
       throw usage_error("tensor #" + std::to_string(b.id()) + " (" + std::string{name(b.what())} + ", " +
