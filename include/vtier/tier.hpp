@@ -39,6 +39,7 @@
 #include <vtier/memory/hbm.hpp>
 #include <vtier/memory/mapped_file.hpp>
 #include <vtier/memory/numa.hpp>
+#include <vtier/memory/pack.hpp>
 #include <vtier/memory/pinned.hpp>
 #include <vtier/memory/pool.hpp>
 #include <vtier/memory/ranges.hpp>
