@@ -119,6 +119,15 @@ function(vtier_add_features core scope)
     target_compile_definitions(${target} INTERFACE "$<BUILD_INTERFACE:VTIER_HAS_${upper}=1>")
     target_include_directories(${target} SYSTEM INTERFACE "$<BUILD_INTERFACE:${VTIER_${upper}_INCLUDE_DIR}>")
     target_link_libraries(${target} INTERFACE "$<BUILD_INTERFACE:${VTIER_${upper}_LIBRARY}>")
+    if(name STREQUAL "cuda")
+      # For memory/cuda_mr.hpp. CCCL lies beside the toolkit's headers, where CMake's own module does not look; its
+      # macro must be the same before every CCCL header of a program.
+      target_compile_definitions(${target} INTERFACE
+        "$<BUILD_INTERFACE:LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE>")
+      if(EXISTS "${VTIER_CUDA_INCLUDE_DIR}/cccl/cuda/memory_resource")
+        target_include_directories(${target} SYSTEM INTERFACE "$<BUILD_INTERFACE:${VTIER_CUDA_INCLUDE_DIR}/cccl>")
+      endif()
+    endif()
   endforeach()
   set_target_properties(${core} PROPERTIES VTIER_FEATURES "${features}" VTIER_FEATURES_MISSING "${missing}")
   set(vtier_FEATURES "${features}" PARENT_SCOPE)

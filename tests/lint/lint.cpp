@@ -68,6 +68,8 @@ int self_test() {
       {"only topology/hwloc.hpp", "include/vtier/memory/b.hpp", header("#include <hwloc.h>\n")},
       {"only topology/numa.hpp", "include/vtier/memory/b.hpp", header("#include <numaif.h>\n")},
       {"only device/cuda.hpp", "include/vtier/memory/b.hpp", header("#include <cuda_runtime_api.h>\n")},
+      {"only device/cuda.hpp", "include/vtier/memory/b.hpp", header("#include <cuda.h>\n")},
+      {"only memory/cuda_mr.hpp", "include/vtier/memory/b.hpp", header("#include <cuda/memory_resource>\n")},
       {"only io/uring.hpp", "include/vtier/memory/b.hpp", header("#include <liburing.h>\n")},
       {"only train/adam.hpp", "include/vtier/memory/b.hpp", header("#include <omp.h>\n")},
       {"has no test", "include/vtier/core/h.hpp", header("")},

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <list>
@@ -12,6 +13,7 @@
 #include <numeric>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -52,6 +54,10 @@ void check_vector(const Resource& memory) {
 using traits = std::allocator_traits<vtier::allocator<int, vtier::numa>>;
 static_assert(std::is_same_v<traits::rebind_alloc<double>, vtier::allocator<double, vtier::numa>>);
 static_assert(!traits::is_always_equal::value);
+static_assert(traits::propagate_on_container_copy_assignment::value);
+static_assert(traits::propagate_on_container_move_assignment::value);
+static_assert(traits::propagate_on_container_swap::value);
+static_assert(!std::is_constructible_v<vtier::allocator<int, vtier::numa>, vtier::allocator<int, vtier::pinned>>);
 static_assert(std::is_nothrow_copy_constructible_v<vtier::allocator<int, vtier::numa>>);
 
 }  // namespace
@@ -81,6 +87,82 @@ TEST_CASE("maps and lists live in a pool", "[memory][allocator]") {
     CHECK(std::accumulate(list.begin(), list.end(), 0) == 300);
   }
   CHECK(memory.used_bytes() == 0);
+}
+
+TEST_CASE("every kind of container lives in a pool", "[memory][allocator]") {
+  using pool = vtier::pool<vtier::numa>;
+  const pool memory{vtier::numa{{.budget = 4_MiB}}};
+  {
+    using entry = std::pair<const int, int>;
+    std::unordered_map<int, int, std::hash<int>, std::equal_to<>, vtier::allocator<entry, pool>> table{
+        16, std::hash<int>{}, std::equal_to<>{}, memory};
+    for (int i = 0; i < 2'000; ++i) table[i] = -i;
+    const auto copy = table;
+    CHECK(copy.get_allocator() == table.get_allocator());
+    CHECK(copy.at(1'999) == -1'999);
+
+    std::deque<int, vtier::allocator<int, pool>> queue{memory};
+    for (int i = 0; i < 5'000; ++i) queue.push_front(i);
+    queue.resize(4'000);
+    CHECK((queue.front() == 4'999 && queue.back() == 1'000));
+
+    using text = std::basic_string<char, std::char_traits<char>, vtier::allocator<char, pool>>;
+    text words{memory};
+    for (int i = 0; i < 1'000; ++i) words += "word ";
+    CHECK(words.size() == 5'000);
+    const text words_again = words;
+    CHECK(words_again.get_allocator() == words.get_allocator());
+
+    const std::size_t used_before = memory.used_bytes();
+    auto shared = std::allocate_shared<std::uint64_t>(vtier::allocator<std::uint64_t, pool>{memory}, 7U);
+    CHECK(memory.used_bytes() > used_before);
+    const std::weak_ptr<std::uint64_t> weak = shared;
+    CHECK(*shared == 7U);
+    shared.reset();
+    CHECK(weak.expired());
+  }
+  CHECK(memory.used_bytes() == 0);
+}
+
+TEST_CASE("nodes move between two memories with their allocators", "[memory][allocator]") {
+  using pool = vtier::pool<vtier::numa>;
+  using list = std::list<int, vtier::allocator<int, pool>>;
+  const pool first{vtier::numa{{.budget = 1_MiB}}};
+  const pool second{vtier::numa{{.budget = 1_MiB}}};
+  {
+    list a({1, 2, 3}, first);
+    list b({4}, second);
+    swap(a, b);
+    CHECK(a == list({4}, first));
+    CHECK(a.get_allocator().from() == second);
+    b = std::move(a);
+    CHECK(b.get_allocator().from() == second);
+    CHECK(first.used_bytes() == 0);
+    b = list({5, 6}, first);
+    CHECK(b.get_allocator().from() == first);
+    CHECK(second.used_bytes() == 0);
+    const list copy = b;
+    CHECK(copy.get_allocator().from() == first);
+    list other(std::move(b), second);  // into another memory: element by element
+    CHECK(other == copy);
+    CHECK(other.get_allocator().from() == second);
+    CHECK(second.used_bytes() > 0);
+  }
+  CHECK(first.used_bytes() == 0);
+  CHECK(second.used_bytes() == 0);
+}
+
+TEST_CASE("an allocator that a container gave outlives both it and the pool's own handle", "[memory][allocator]") {
+  using pool = vtier::pool<vtier::numa>;
+  auto memory = std::make_unique<pool>(vtier::numa{{.budget = 1_MiB}});
+  auto numbers = std::make_unique<std::vector<int, vtier::allocator<int, pool>>>(100, 1, *memory);
+  auto left = numbers->get_allocator();
+  numbers.reset();
+  memory.reset();
+  int* const p = left.allocate(10);
+  CHECK(left.from().used_bytes() == 256);
+  left.deallocate(p, 10);
+  CHECK(left.from().used_bytes() == 0);
 }
 
 TEST_CASE("an allocator travels with its container", "[memory][allocator]") {

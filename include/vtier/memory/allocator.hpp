@@ -54,6 +54,9 @@ class allocator {
 
   void deallocate(T* pointer, std::size_t count) noexcept { from_.deallocate(pointer, count * sizeof(T), alignof(T)); }
 
+  /// What a copy of a container allocates from: the memory of the original.
+  [[nodiscard]] allocator select_on_container_copy_construction() const { return *this; }
+
   /// The resource that the memory comes from.
   [[nodiscard]] const Resource& from() const noexcept { return from_; }
 

@@ -35,6 +35,7 @@ struct hbm_options {
 template <device Device>
 class hbm {
  public:
+  using stream_ref = typename Device::stream_ref;
   static constexpr memory_kind kind = memory_kind::device;
   static constexpr std::size_t alignment_bytes_max = 256;
 
@@ -53,13 +54,12 @@ class hbm {
   }
 
   /// Gives device bytes for work enqueued on `stream` from now on; the host does not block.
-  [[nodiscard]] void* allocate(typename Device::stream_ref stream, std::size_t size_bytes,
-                               std::size_t alignment_bytes) const {
+  [[nodiscard]] void* allocate(stream_ref stream, std::size_t size_bytes, std::size_t alignment_bytes) const {
     return take(size_bytes, alignment_bytes, [&](std::size_t charged) { return state_->on.allocate(stream, charged); });
   }
 
   /// Takes device bytes back once `stream` has passed this point.
-  void deallocate(typename Device::stream_ref stream, void* pointer, std::size_t size_bytes,
+  void deallocate(stream_ref stream, void* pointer, std::size_t size_bytes,
                   std::size_t /*alignment_bytes*/) const noexcept {
     if (pointer == nullptr) return;
     state_->on.deallocate(stream, pointer, align_up(size_bytes, alignment_bytes_max));

@@ -4,7 +4,8 @@
 // What a kind of memory is to vtier: something with a budget that gives bytes, one by one or all at once.
 //
 // The concept is the seam below pools, allocators and tiers; `hbm`, `pinned`, `numa`, `mapped_file` and `pool` are its
-// models. Nothing above this room knows which of them it holds.
+// models, and so are the adaptors that put one thing more around any of them (`limited`, `tracked`, `logged`, ...).
+// Nothing above this room knows which of them it holds.
 
 #include <concepts>
 #include <cstddef>
@@ -36,6 +37,22 @@ concept resource = std::copyable<R> && std::equality_comparable<R> &&
   { r.name() } -> std::convertible_to<std::string>;
   { r.free_bytes() } -> std::same_as<std::size_t>;
   { r.notes() } -> std::same_as<std::vector<std::string>>;
+};
+
+/// A resource that also gives and takes bytes in the order of a stream's work.
+///
+/// Needs   `stream_ref`, the name of a stream, copied by value
+/// Gives   allocate(stream, bytes, alignment): bytes for work enqueued on the stream from now on, the host does not
+/// wait;
+///         deallocate(stream, pointer, bytes, alignment): takes them back once the stream has passed this point
+/// Errors  as the calls without a stream
+/// Threads any
+template <class R>
+concept stream_ordered_resource = resource<R> &&
+    requires(const R& r, typename R::stream_ref s, void* p, std::size_t size_bytes, std::size_t alignment_bytes) {
+  { r.allocate(s, size_bytes, alignment_bytes) } -> std::same_as<void*>;
+  { r.deallocate(s, p, size_bytes, alignment_bytes) }
+  noexcept->std::same_as<void>;
 };
 
 /// A resource whose bytes ordinary host code may touch.
