@@ -27,6 +27,7 @@
 #include <vtier/topology/sysfs.hpp>
 #include <vtier/topology/thread_count.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/device/growable_device.hpp>
 #include <vtier/device/host.hpp>
 #include <vtier/io/blocking.hpp>
 #include <vtier/io/engine.hpp>

@@ -51,7 +51,7 @@ count=0
 while read -r header; do
   case $header in
     memory/cuda_mr.hpp) [[ " $* " == *" -DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE "* ]] || continue ;;
-    device/cuda.hpp) [[ " $* " == *" -DVTIER_HAS_CUDA=1 "* ]] || continue ;;
+    device/cuda.hpp | device/detail/cuda_calls.hpp | device/detail/cuda_range.hpp) [[ " $* " == *" -DVTIER_HAS_CUDA=1 "* ]] || continue ;;
     topology/hwloc.hpp) [[ " $* " == *" -DVTIER_HAS_HWLOC=1 "* ]] || continue ;;
     io/uring.hpp) [[ " $* " == *" -DVTIER_HAS_URING=1 "* ]] || continue ;;
   esac

@@ -253,7 +253,8 @@ void check_threads(const Make& make) {
   CHECK(r.free_bytes() == 8_MiB);
 }
 
-/// A slab is all that is left, usable from its first to its last byte, and returns its share when it dies.
+/// A slab is all that is left, usable from its first to its last byte, again after it was shorter for a while, and
+/// returns its share when it dies.
 template <class Make, class Bytes>
 void check_slab(const Make& make, const Bytes& bytes) {
   const auto r = make(1_MiB);
@@ -279,6 +280,24 @@ void check_slab(const Make& make, const Bytes& bytes) {
     std::vector<std::byte> found(content.size());
     bytes.read(found.data(), base, found.size());
     CHECK(found == content);
+
+    const std::size_t half = slab.size_bytes() / 2;
+    slab.shrink(slab.size_bytes());
+    slab.shrink(half);
+    slab.shrink(half + 1);  // it is shorter already
+    CHECK(slab.base() == base);
+    CHECK(slab.size_bytes() == content.size());
+    CHECK(r.free_bytes() == 0);  // the addresses stay promised
+    bytes.read(found.data(), base, half);
+    CHECK(std::equal(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(half), content.begin()));
+    slab.commit(slab.size_bytes());
+    bytes.read(found.data(), base, half);
+    CHECK(std::equal(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(half), content.begin()));
+    std::reverse(content.begin(), content.end());
+    bytes.write(base, content.data(), content.size());
+    bytes.read(found.data(), base, found.size());
+    CHECK(found == content);
+    slab.shrink(0);
   }
   CHECK(r.free_bytes() == 1_MiB - 64_KiB);
   r.deallocate(held, 64_KiB, 16);

@@ -34,6 +34,7 @@ std::vector<std::string> violations(bool at_end) {
       r.world->violation("leaked: " + std::to_string(left) + " CUDA events");
       r.events = {};
     }
+    tell_leaked_virtual_memory(r);
     for (const auto& [start, range] : r.locked) {
       if (range.registered) r.world->violation("leaked: a registration of host memory");
     }
@@ -72,6 +73,10 @@ vtier::test::standin_control control() {
   c.break_device = [](int device, int code) {
     const std::scoped_lock hold{the().lock};
     the().gpus.at(static_cast<std::size_t>(device))->broken = code;
+  };
+  c.lack = [](const char* function) {
+    const std::scoped_lock hold{the().lock};
+    the().missing_driver_functions.insert(function);
   };
   c.bind = [](const void* stub, vtier::test::kernel_capture capture) {
     const std::scoped_lock hold{the().lock};

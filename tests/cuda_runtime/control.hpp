@@ -30,6 +30,7 @@ struct standin_gpu {
   std::size_t memory_bytes = std::size_t{1} << 20U;
   std::string name = "stand-in";
   std::string bus_id = "0000:01:00.0";
+  std::size_t granule_bytes = std::size_t{2} << 20U;  // of its virtual memory; 0: it has none
 };
 
 /// Turns the arguments of a launch into the work of the kernel, copied, because the caller's are gone when it runs.
@@ -52,6 +53,9 @@ struct standin_control {
   void (*fail_work)(int device, std::uint64_t nth, int code);
   /// From now on everything on a device answers with a code, as after a kernel that failed.
   void (*break_device)(int device, int code);
+
+  /// The driver does not have a function from now on.
+  void (*lack)(const char* function);
 
   /// Binds the address of a kernel's host function to what runs in its place.
   void (*bind)(const void* stub, kernel_capture capture);

@@ -156,8 +156,8 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-// Takes all of the device but what came from its pool. An error of the device stays: the real one asks for the end of
-// the process then.
+// Takes all of the device but what came from its pool, or was mapped. An error of the device stays: the real one asks
+// for the end of the process then.
 cudaError_t cudaDeviceReset() {
   return call("cudaDeviceReset", [](runtime& r) {
     gpu& g = here(r);
@@ -171,7 +171,7 @@ cudaError_t cudaDeviceReset() {
       if (e->device == g.ordinal) r.events.give(e);
     }
     for (const auto& [start, block] : std::map{r.device_blocks}) {
-      if (block.device == g.ordinal && !block.pooled) give(r, start);
+      if (block.device == g.ordinal && !block.pooled && !block.mapped) give(r, start);
     }
     g.streams.clear();
     g.legacy = nullptr;

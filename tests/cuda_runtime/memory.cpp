@@ -58,7 +58,7 @@ cudaError_t take(runtime& r, gpu& g, void** given, std::size_t size_bytes, bool 
   std::memset(g.bytes.reach(start), 0xCD, (std::min)(size_bytes, spoiled_bytes_max));
   r.world->allocated(start, size_bytes, "memory of gpu " + std::to_string(g.ordinal));
   r.world->forget(start, size_bytes);
-  r.device_blocks[static_cast<std::byte*>(start)] = {size_bytes, g.ordinal, pooled};
+  r.device_blocks[static_cast<std::byte*>(start)] = {size_bytes, g.ordinal, pooled, false};
   *given = start;
   return cudaSuccess;
 }
@@ -133,7 +133,7 @@ cudaError_t cudaFree(void* start) {
   return call("cudaFree", [&](runtime& r) {
     if (start == nullptr) return cudaSuccess;
     const auto found = r.device_blocks.find(static_cast<std::byte*>(start));
-    if (found == r.device_blocks.end()) return cudaErrorInvalidValue;
+    if (found == r.device_blocks.end() || found->second.mapped) return cudaErrorInvalidValue;
     await_device(r, found->second.device);
     if (at(r, found->second.device).broken != 0) return state_of(at(r, found->second.device));
     give(r, found->first);
@@ -152,7 +152,7 @@ cudaError_t cudaFreeAsync(void* start, cudaStream_t handle) {
     if (start == nullptr) return cudaSuccess;
     auto* const first = static_cast<std::byte*>(start);
     const auto found = r.device_blocks.find(first);
-    if (found == r.device_blocks.end()) return cudaErrorInvalidValue;
+    if (found == r.device_blocks.end() || found->second.mapped) return cudaErrorInvalidValue;
     sim::work w;
     w.run = [&r, first] { give(r, first); };
     auto& frees = at(r, found->second.device).frees;

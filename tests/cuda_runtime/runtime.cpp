@@ -80,6 +80,7 @@ void runtime::reset(std::uint64_t seed, const std::vector<standin_gpu>& wanted, 
   const std::string where = environment("VTIER_STANDIN_FUNCTIONS", "inside");
   if (where != "inside" && where != "thread") refuse("VTIER_STANDIN_FUNCTIONS is \"" + where + "\": inside or thread");
   functions_on_thread = where == "thread";
+  forget_virtual_memory(*this);
   world = std::make_shared<sim::world>(sim::world_options{.seed = seed, .logs = logs});
   gpus.clear();
   streams = {};

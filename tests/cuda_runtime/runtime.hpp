@@ -71,6 +71,24 @@ struct device_block {
   std::size_t size_bytes = 0;
   int device = 0;
   bool pooled = false;  // from cudaMallocAsync
+  bool mapped = false;  // by cuMemMap
+};
+
+// The driver's virtual memory: addresses, memory without an address, and what of it is where.
+struct address_range {
+  std::size_t size_bytes = 0;
+  int device = 0;
+};
+struct physical_memory {
+  std::size_t size_bytes = 0;
+  int device = 0;
+  std::size_t mappings = 0;
+  bool released = false;  // it goes with its last mapping
+};
+struct mapping {
+  std::size_t size_bytes = 0;
+  unsigned long long handle = 0;
+  bool accessible = false;
 };
 
 struct locked_range {
@@ -119,6 +137,11 @@ struct runtime {
   slots<event> events;
   std::map<std::byte*, device_block> device_blocks;
   std::map<std::byte*, locked_range> locked;  // host memory
+  std::map<std::byte*, address_range> ranges;
+  std::map<unsigned long long, physical_memory> physical;  // by handle
+  unsigned long long physical_last = 0;
+  std::map<std::byte*, mapping> mappings;
+  std::set<std::string> missing_driver_functions;
   std::map<const void*, vtier::test::kernel_capture> kernels;
   std::map<std::string, vtier::test::kernel_capture> named_kernels;
   std::map<const void*, std::string> stub_names;  // as nvcc's host code has registered them
@@ -201,5 +224,10 @@ enum class share { none, part, all };
 [[nodiscard]] gpu* device_at(runtime& r, const void* place);
 [[nodiscard]] std::byte* reach(runtime& r, const void* place);
 void give(runtime& r, std::byte* start);
+
+// ---- driver.cpp
+
+void forget_virtual_memory(runtime& r);
+void tell_leaked_virtual_memory(runtime& r);
 
 }  // namespace standin

@@ -17,6 +17,7 @@
 #include <cuda_runtime_api.h>
 
 #include "contract/device.hpp"
+#include "contract/device_range.hpp"
 
 #include <vtier/device/cuda.hpp>
 
@@ -59,6 +60,18 @@ TEST_CASE("cuda device: without a GPU, constructing says what is missing and wha
 
 TEST_CASE("cuda device: the contract") {
   if (has_gpu()) contract::device_contract(vtier::cuda::device{0});
+}
+
+TEST_CASE("cuda device: memory that grows where it stands") {
+  if (!has_gpu()) return;
+  const vtier::cuda::device on;
+  if (!on.make_range(1)) {
+    WARN("skipped: this GPU or its driver has no virtual memory");
+    return;
+  }
+  constexpr std::size_t large = std::size_t{32} << 20U;  // a whole GPU in few steps
+  const bool small = on.memory().total_bytes < 16 * large;
+  contract::device_range_contract(on, {.granule_bytes = small ? 0 : large, .exact = false});
 }
 
 TEST_CASE("cuda device: one number is one device, with a PCI address") {

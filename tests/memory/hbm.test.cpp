@@ -8,9 +8,12 @@
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/device/host.hpp>
+#include <vtier/memory/pool.hpp>
 
 #include "contract/resource.hpp"
 #include "support/catch.hpp"
+#include "support/death.hpp"
+#include "support/faulty_device.hpp"
 
 using namespace vtier::literals;
 
@@ -42,8 +45,10 @@ TEST_CASE("device bytes are charged in multiples of 256 and come back to the dev
     CHECK(memory.name() == "first");
     CHECK(memory.on() == on);
     CHECK_THROWS_AS(memory.allocate(1, 512), vtier::usage_error);
-    const auto slab = memory.make_slab();
+    auto slab = memory.make_slab();
     CHECK(slab.properties().place == "device");
+    CHECK(on.memory().free_bytes == free_before);
+    slab.commit(slab.size_bytes());
     CHECK(on.memory().free_bytes == free_before - 64_KiB);
   }
   CHECK(on.memory().free_bytes == free_before);
@@ -79,12 +84,91 @@ TEST_CASE("where the device has less than the budget, its refusal changes nothin
   const device on{{.memory_bytes = 64_KiB, .name = "little device"}};
   const hbm memory{on, {.budget = 1_MiB}};
   CHECK_THROWS_AS(memory.allocate(128_KiB, 16), vtier::out_of_memory);
-  CHECK_THROWS_AS(memory.make_slab(), vtier::out_of_memory);
+  CHECK_THROWS_AS((hbm{on, {.budget = 1_MiB, .grows = false}}.make_slab()), vtier::out_of_memory);
+  {
+    auto slab = memory.make_slab();
+    CHECK_THROWS_AS(slab.commit(1_MiB), vtier::out_of_memory);
+    CHECK(on.memory().free_bytes == 64_KiB);
+    slab.commit(64_KiB);
+  }
   CHECK(memory.free_bytes() == 1_MiB);
   void* const p = memory.allocate(64_KiB, 16);
   CHECK(p != nullptr);
   memory.deallocate(p, 64_KiB, 16);
   CHECK(on.memory().free_bytes == 64_KiB);
+}
+
+TEST_CASE("a slab's memory comes and goes in granules; its budget is charged for all of it", "[memory][hbm]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const auto in_use = [&] { return 1_MiB - on.memory().free_bytes; };
+  {
+    const hbm memory{on, {.budget = 512_KiB, .granule_bytes = 20_KiB}};
+    auto slab = memory.make_slab();
+    CHECK(slab.properties().grows);
+    CHECK_FALSE(slab.properties().lazy);  // a tier has all of it
+    CHECK(memory.free_bytes() == 0);
+    slab.commit(1);
+    CHECK(in_use() == 32_KiB);
+    slab.commit(32_KiB + 1);
+    CHECK(in_use() == 64_KiB);
+    slab.shrink(32_KiB);
+    CHECK(in_use() == 32_KiB);
+    slab.shrink(1);
+    CHECK(in_use() == 32_KiB);
+    slab.commit(512_KiB);
+    CHECK(in_use() == 512_KiB);
+    CHECK(memory.free_bytes() == 0);
+    CHECK(memory.notes().empty());
+    CHECK(vtier::test::in_child([&] { slab.shrink(512_KiB + 1); }).asserted("to more than it holds"));
+  }
+  CHECK(in_use() == 0);
+  {
+    auto slab = hbm{on, {.budget = 512_KiB, .grows = false}}.make_slab();
+    CHECK_FALSE(slab.properties().grows);
+    CHECK(in_use() == 512_KiB);
+    slab.shrink(0);  // a block goes whole or not at all
+    CHECK(in_use() == 512_KiB);
+  }
+  CHECK(in_use() == 0);
+}
+
+TEST_CASE("large slabs grow by a 1024th of themselves", "[memory][hbm]") {
+  const device on{{.memory_bytes = 1_GiB, .name = "device"}};
+  auto slab = hbm{on, {.budget = 96_MiB}}.make_slab();
+  slab.commit(1);
+  CHECK(on.memory().free_bytes == 1_GiB - 128_KiB);
+}
+
+TEST_CASE("a device without memory that grows has slabs all at once, and a note says so once", "[memory][hbm]") {
+  const vtier::test::faulty_device on;
+  const std::size_t free_before = on.memory().free_bytes;
+  const vtier::hbm memory{on, {.budget = 1_MiB, .name = "gpu"}};
+  for (int again = 0; again < 2; ++again) {
+    auto slab = memory.make_slab();
+    CHECK_FALSE(slab.properties().grows);
+    CHECK(on.memory().free_bytes == free_before - 1_MiB);
+    slab.commit(1_MiB);
+    slab.shrink(0);
+    CHECK(on.memory().free_bytes == free_before - 1_MiB);
+  }
+  REQUIRE(memory.notes().size() == 1);
+  CHECK(memory.notes()[0].find("gpu: its device has no memory that grows") == 0);
+}
+
+TEST_CASE("a pool over hbm takes memory as it needs it", "[memory][hbm]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const vtier::pool pool{hbm{on, {.budget = 1_MiB, .granule_bytes = 64_KiB}}};
+  CHECK(on.memory().free_bytes == 1_MiB);
+  void* const a = pool.allocate(1, 256);
+  CHECK(on.memory().free_bytes == 1_MiB - 64_KiB);
+  void* const b = pool.allocate(100_KiB, 256);
+  CHECK(on.memory().free_bytes == 1_MiB - 128_KiB);
+  void* const other = on.allocate(896_KiB);
+  CHECK_THROWS_AS(pool.allocate(100_KiB, 256), vtier::out_of_memory);  // the budget has it, the device has not
+  CHECK(pool.used_bytes() == 100_KiB + 256);
+  on.deallocate(other, 896_KiB);
+  void* const c = pool.allocate(100_KiB, 256);
+  for (void* const p : {a, b, c}) pool.deallocate(p, 0, 256);
 }
 
 TEST_CASE("a slab of a budget that is no multiple of 256 leaves the end unused", "[memory][hbm]") {

@@ -126,6 +126,42 @@ TEST_CASE("the mapping shows what lies in the files, at the place that the slab 
   check(mapped_file{{first.path(), second.path()}, {.budget = 1'000'000, .stripe_bytes = 20'000}}.make_slab(), 2);
 }
 
+TEST_CASE("a file slab that shrinks gives its space back to the file system", "[memory][mapped_file]") {
+  const vtier::test::scratch_directory first;
+  const vtier::test::scratch_directory second;
+  const auto check = [](vtier::slab slab) {
+    const auto space = [&] {
+      std::size_t total = 0;
+      std::vector<int> seen;
+      for (std::size_t at = 0; at < slab.size_bytes(); at += 64_KiB) {
+        const int file = slab.locate(at).descriptor;
+        if (std::find(seen.begin(), seen.end(), file) != seen.end()) continue;
+        seen.push_back(file);
+        struct ::stat about {};
+        REQUIRE(::fstat(file, &about) == 0);
+        total += static_cast<std::size_t>(about.st_blocks) * 512;
+      }
+      return total;
+    };
+    slab.commit(1_MiB);
+    if (space() < 1_MiB) {
+      WARN("skipped: this file system does not count what is reserved");
+      return;
+    }
+    std::memset(slab.base(), 3, 1_MiB);
+    slab.shrink(256_KiB - 1);  // the block of the last byte stays
+    CHECK(space() < 512_KiB);
+    CHECK(slab.base()[256_KiB - 1] == std::byte{3});
+    slab.commit(1_MiB);
+    CHECK(space() >= 1_MiB);
+    CHECK(slab.base()[256_KiB - 1] == std::byte{3});
+    CHECK(slab.base()[256_KiB] == std::byte{0});
+    slab.base()[1_MiB - 1] = std::byte{4};
+  };
+  check(mapped_file{first.path(), {.budget = 1_MiB}}.make_slab());
+  check(mapped_file{{first.path(), second.path()}, {.budget = 1_MiB, .stripe_bytes = 64_KiB}}.make_slab());
+}
+
 TEST_CASE("a file slab says what direct I/O needs and that it is lazy", "[memory][mapped_file]") {
   const vtier::test::scratch_directory directory;
   const mapped_file memory{directory.path(), {.budget = 1_MiB, .name = "nvme", .queue_depth_max = 9}};

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vtier/memory/numa.hpp>
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/topology/numa.hpp>
@@ -36,6 +40,24 @@ TEST_CASE("alignments up to huge pages and beyond are kept", "[memory][numa]") {
   }
   CHECK_THROWS_AS(memory.allocate(1, std::size_t{1} << 63U), vtier::out_of_memory);
   CHECK(memory.free_bytes() == 16_MiB);
+}
+
+TEST_CASE("a slab that shrinks gives its pages back to the system, and gets zeros for them", "[memory][numa]") {
+  const vtier::numa memory{{.budget = 8_MiB}};
+  auto slab = memory.make_slab();
+  std::memset(slab.base(), 1, 8_MiB);
+  const auto there = [&] {
+    std::vector<unsigned char> pages(8_MiB / 4_KiB);
+    REQUIRE(::mincore(slab.base(), 8_MiB, pages.data()) == 0);
+    return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char c) { return c & 1U; }));
+  };
+  CHECK(there() == 8_MiB / 4_KiB);
+  slab.shrink(2_MiB - 1);  // the page of the last byte stays
+  CHECK(there() == 2_MiB / 4_KiB);
+  CHECK(memory.free_bytes() == 0);
+  slab.commit(8_MiB);
+  CHECK(slab.base()[2_MiB - 1] == std::byte{1});
+  CHECK(slab.base()[2_MiB] == std::byte{0});
 }
 
 // VO-C04

@@ -65,6 +65,12 @@ TEST_CASE("the drive's rules and its fullness reach the slab", "[memory]") {
     REQUIRE(moves);
     CHECK(moves->name() == "sim");
     CHECK(slab.locate(8192).offset_bytes == 8192);
+    slab.shrink(16_KiB);
+    CHECK(on.used_bytes() == 16_KiB);
+    slab.shrink(64_KiB);
+    CHECK(on.used_bytes() == 16_KiB);
+    slab.commit(32_KiB);
+    CHECK(on.used_bytes() == 32_KiB);
   }
   CHECK(on.used_bytes() == 0);
   CHECK(memory.free_bytes() == 100'000);

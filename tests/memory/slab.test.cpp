@@ -14,6 +14,7 @@ namespace {
 
 struct journal {
   std::vector<std::size_t> commits;
+  std::vector<std::size_t> ends;
   int deaths = 0;
 };
 
@@ -23,6 +24,7 @@ class told_backing final : public vtier::detail::slab_backing {
   ~told_backing() override { ++log_.deaths; }
   std::byte* base() override { return bytes_; }
   void commit(std::size_t end_bytes) override { log_.commits.push_back(end_bytes); }
+  void shrink(std::size_t end_bytes) noexcept override { log_.ends.push_back(end_bytes); }
   vtier::file_place locate(std::size_t offset_bytes) const override { return {7, offset_bytes + 1, 10}; }
 
  private:
@@ -37,6 +39,15 @@ vtier::slab make(journal& to) {
   properties.size_bytes = 64;
   return {properties, std::make_unique<told_backing>(to)};
 }
+
+// A backing that can do nothing but be there.
+class plain_backing final : public vtier::detail::slab_backing {
+ public:
+  std::byte* base() override { return bytes_; }
+
+ private:
+  std::byte bytes_[64]{};
+};
 
 static_assert(!std::is_copy_constructible_v<vtier::slab> && std::is_nothrow_move_constructible_v<vtier::slab>);
 
@@ -56,6 +67,18 @@ TEST_CASE("a slab says what it is and passes questions on", "[memory][slab]") {
   slab.commit(0);
   slab.commit(64);
   CHECK(told.commits == std::vector<std::size_t>{0, 64});
+  slab.shrink(64);
+  slab.shrink(3);
+  CHECK(told.ends == std::vector<std::size_t>{64, 3});
+}
+
+TEST_CASE("where bytes cannot be given back, shrinking does nothing", "[memory][slab]") {
+  vtier::slab_properties properties;
+  properties.size_bytes = 64;
+  vtier::slab slab{properties, std::make_unique<plain_backing>()};
+  slab.base()[63] = std::byte{5};
+  slab.shrink(0);
+  CHECK(slab.base()[63] == std::byte{5});
 }
 
 TEST_CASE("the range is given back once, by the last owner", "[memory][slab]") {
@@ -74,4 +97,5 @@ TEST_CASE("committing more than there is is a programmer's error", "[memory][sla
   journal told;
   auto slab = make(told);
   CHECK(vtier::test::in_child([&] { slab.commit(65); }).asserted("more was to be committed"));
+  CHECK(vtier::test::in_child([&] { slab.shrink(65); }).asserted("to more than it holds"));
 }

@@ -3,8 +3,8 @@
 
 // A CUDA GPU as a device.
 //
-// The only header that includes the CUDA runtime and looks at its version. It uses no driver function, so that one
-// binary runs with any driver, or with a stand-in for libcudart.
+// The only header, with its details, that includes CUDA and looks at its version. It links no driver function, so that
+// one binary runs with any driver, or with a stand-in for libcudart.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,93 +20,16 @@
 #include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
-#include <vtier/core/process_mark.hpp>
+#include <vtier/device/detail/cuda_calls.hpp>
+#include <vtier/device/detail/cuda_range.hpp>
 #include <vtier/device/detail/cuda_words.hpp>
-#include <vtier/device/detail/idle_handles.hpp>
 #include <vtier/device/detail/launch_failure.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/device/growable_device.hpp>
 
-#if CUDART_VERSION < 12000
-#error "vtier needs CUDA 12 or newer; without it, use vtier::host::device"
-#else
+#if CUDART_VERSION >= 12000  // else cuda_calls.hpp has said what is missing
 
 namespace vtier::cuda {
-namespace detail {
-
-/// Takes an error off the thread's last error, so that the user's next check does not meet it; another one stays.
-inline cudaError_t forget(cudaError_t code) noexcept {
-  if (code != cudaSuccess && ::cudaPeekAtLastError() == code) ::cudaGetLastError();
-  return code;
-}
-
-/// Throws what the runtime has answered, unless that is success.
-inline void check(int ordinal, const char* call, cudaError_t code) {
-  if (code == cudaSuccess) return;
-  throw vtier::detail::cuda_failure(ordinal, call, static_cast<int>(code), ::cudaGetErrorName(code),
-                                    ::cudaGetErrorString(code));
-}
-
-/// What the handles of a device share; it outlives them as long as an event is held.
-struct shared {
-  explicit shared(int number) : ordinal{number} {}
-  ~shared() {  // at exit the runtime may be gone and refuse: then the events are gone with it
-    while (const auto e = mark.here() ? idle.take() : std::nullopt) ask([&] { return ::cudaEventDestroy(*e); });
-  }
-
-  /// Calls the runtime with the device as the thread's current one, gives the caller's back, and forgets an error. A
-  /// forked child, where CUDA answers nothing, does not call it at all.
-  template <class Call>
-  cudaError_t ask(Call call) const noexcept {
-    if (!mark.here()) return cudaErrorInitializationError;
-    int before = ordinal;
-    cudaError_t code = forget(::cudaGetDevice(&before));
-    if (code != cudaSuccess || before == ordinal) return code == cudaSuccess ? forget(call()) : code;
-    if (code = forget(::cudaSetDevice(ordinal)); code != cudaSuccess) return code;
-    code = forget(call());
-    forget(::cudaSetDevice(before));
-    return code;
-  }
-
-  /// The same for calls that may throw: there that is a usage_error.
-  template <class Call>
-  cudaError_t answer(Call call) const {
-    mark.check(name.c_str());
-    return ask(call);
-  }
-
-  const process_mark mark;
-  int ordinal;
-  bool has_pools = false;
-  std::string name;
-  std::string bus_id;
-  const std::shared_ptr<vtier::detail::launch_failures> failures = std::make_shared<vtier::detail::launch_failures>();
-  vtier::detail::idle_handles<cudaEvent_t> idle;
-};
-
-/// One recording's CUDA event, of the idle ones while there are any.
-class recording {
- public:
-  explicit recording(std::shared_ptr<shared> owner) : owner_{std::move(owner)} {
-    owner_->mark.check(owner_->name.c_str());
-    handle_ = owner_->idle.take().value_or(nullptr);
-    const auto make = [this] { return ::cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming); };
-    if (handle_ == nullptr) check(owner_->ordinal, "cudaEventCreateWithFlags", owner_->ask(make));
-  }
-  recording(const recording&) = delete;
-  recording& operator=(const recording&) = delete;
-  /// Passed or not, it may be reused: a wait has read the recording that it waits for when it was submitted.
-  ~recording() {
-    if (owner_->mark.here() && !owner_->idle.give(handle_)) owner_->ask([this] { return ::cudaEventDestroy(handle_); });
-  }
-
-  [[nodiscard]] cudaEvent_t handle() const noexcept { return handle_; }
-
- private:
-  std::shared_ptr<shared> owner_;
-  cudaEvent_t handle_ = nullptr;
-};
-
-}  // namespace detail
 
 class device;
 
@@ -207,6 +130,7 @@ class device {
   using event = cuda::event;
   using stream = cuda::stream;
   using stream_ref = cuda::stream_ref;
+  using range = detail::range;
 
   /// How many GPUs this process can use; 0 where there is no driver, no error.
   [[nodiscard]] static int count() noexcept {
@@ -327,6 +251,12 @@ class device {
     deallocate(block, size_bytes);
   }
 
+  /// Reserves addresses whose memory comes and goes piece by piece; empty where the device or its driver has no virtual
+  /// memory. Only this device reaches it: kernels and copies of another one (peers) and other processes (IPC) do not.
+  [[nodiscard]] std::optional<range> make_range(std::size_t size_bytes, std::size_t granule_bytes = 0) const {
+    return range::make(state_, size_bytes, granule_bytes);
+  }
+
   /// Page-locks host memory and makes it known to every device; false where the runtime refuses, as for memory that is
   /// registered already, for some mappings of files and beyond the locked-memory limit.
   [[nodiscard]] bool register_host(void* block, std::size_t size_bytes) const noexcept {
@@ -394,7 +324,7 @@ class device {
   std::shared_ptr<detail::shared> state_;
 };
 
-static_assert(vtier::device<cuda::device>);
+static_assert(vtier::growable_device<cuda::device>);
 
 }  // namespace vtier::cuda
 #endif  // CUDART_VERSION

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,9 @@
 #include <vtier/core/process_mark.hpp>
 #include <vtier/device/detail/host_memory.hpp>
 #include <vtier/device/detail/host_queue.hpp>
+#include <vtier/device/detail/host_range.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/device/growable_device.hpp>
 
 namespace vtier::host {
 
@@ -109,6 +112,7 @@ class device {
   using event = host::event;
   using stream = host::stream;
   using stream_ref = host::stream_ref;
+  using range = detail::range;
 
   device() : device{device_options{}} {}
   explicit device(const device_options& options) : state_{std::make_shared<detail::memory>(options)} {}
@@ -206,6 +210,11 @@ class device {
     state_->expect(done, size_bytes);
   }
 
+  /// Reserves addresses whose pages come and go; never empty.
+  [[nodiscard]] std::optional<range> make_range(std::size_t size_bytes, std::size_t granule_bytes = 0) const {
+    return std::optional<range>{std::in_place, state_, size_bytes, granule_bytes};
+  }
+
   /// Nothing to do: every copy is a copy of the host.
   [[nodiscard]] bool register_host(void*, std::size_t) const noexcept { return true; }
   void unregister_host(void*) const noexcept {}
@@ -248,6 +257,6 @@ class device {
   std::shared_ptr<detail::memory> state_;
 };
 
-static_assert(vtier::device<host::device>);
+static_assert(vtier::growable_device<host::device>);
 
 }  // namespace vtier::host

@@ -13,6 +13,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,10 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/simulation.hpp>
+#include <vtier/device/detail/sim_range.hpp>
 #include <vtier/device/detail/sim_state.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/device/growable_device.hpp>
 
 namespace vtier::sim {
 
@@ -95,6 +98,7 @@ class device {
   using event = sim::event;
   using stream = sim::stream;
   using stream_ref = sim::stream_ref;
+  using range = detail::range;
 
   explicit device(std::shared_ptr<world> in, device_options options = {})
       : state_{std::make_shared<detail::device_state>(std::move(in), std::move(options))} {}
@@ -229,13 +233,13 @@ class device {
     if (s.state_->gone) throw gone();
     auto& queued = state_->queued;
     std::erase_if(queued, [](const auto& r) { return r.done->passed; });
-    if (size_bytes > free_bytes() && !queued.empty()) {
+    if (size_bytes > state_->free_bytes() && !queued.empty()) {
       // The address of a queued block is known only once it is free: the device waits on the caller's behalf.
       const std::vector<detail::device_state::release> before = queued;
       for (const auto& r : before) {
         wait(s, event{r.done});
         await(r.done);
-        if (size_bytes <= free_bytes()) break;
+        if (size_bytes <= state_->free_bytes()) break;
       }
     }
     void* const block = take(size_bytes);
@@ -263,6 +267,12 @@ class device {
     };
     put(s, std::move(w), "free", {});
     state_->queued.push_back({std::move(done), size_bytes});
+  }
+
+  /// Reserves addresses whose memory comes and goes; never empty.
+  [[nodiscard]] std::optional<range> make_range(std::size_t size_bytes, std::size_t granule_bytes = 0) const {
+    check_caller();
+    return std::optional<range>{std::in_place, state_, size_bytes, granule_bytes};
   }
 
   /// False where the world lets it fail.
@@ -297,7 +307,7 @@ class device {
 
   [[nodiscard]] device_memory memory() const {
     check_caller();
-    return {free_bytes(), state_->bytes.size_bytes()};
+    return {state_->free_bytes(), state_->bytes.size_bytes()};
   }
   [[nodiscard]] std::string name() const { return state_->options.name; }
   [[nodiscard]] std::string bus_id() const { return state_->options.bus_id; }
@@ -320,13 +330,8 @@ class device {
  private:
   static constexpr std::size_t host_alignment = 4096;
 
-  void check_caller() const {
-    if (machine().inside_work()) machine().violation("a launched function called " + name());
-  }
-  void begin() const {
-    check_caller();
-    if (!machine().inside_work()) machine().host_step();
-  }
+  void check_caller() const { state_->check_caller(); }
+  void begin() const { state_->begin(); }
 
   void may_fail(fault what, const char* call) const {
     if (!machine().fails(what)) return;
@@ -377,24 +382,17 @@ class device {
     state_->failures->tell(name());
   }
 
-  [[nodiscard]] std::size_t free_bytes() const noexcept {
-    return state_->bytes.size_bytes() - state_->bytes.used_bytes();
-  }
-
   [[nodiscard]] void* take(std::size_t size_bytes) const {
     const bool refused = machine().fails(fault::device_memory);
-    if (void* const block = refused ? nullptr : state_->bytes.take(size_bytes)) {
-      machine().allocated(block, size_bytes, "memory of " + name());
-      return block;
-    }
-    throw out_of_memory(name(), size_bytes, free_bytes(),
-                        name() + ": asked " + format_bytes(size_bytes) + ", free " + format_bytes(free_bytes()) +
-                            " of " + format_bytes(state_->bytes.size_bytes()) + "; free a block or make it larger");
+    void* const block = refused ? nullptr : state_->bytes.take(size_bytes);
+    if (block == nullptr) throw state_->no_room(size_bytes);
+    machine().allocated(block, size_bytes, "memory of " + name());
+    return block;
   }
 
   std::shared_ptr<detail::device_state> state_;
 };
 
-static_assert(vtier::device<sim::device>);
+static_assert(vtier::growable_device<sim::device>);
 
 }  // namespace vtier::sim

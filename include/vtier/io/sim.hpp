@@ -93,6 +93,14 @@ class drive {
     state_->used_bytes += more;
   }
 
+  /// Takes the space behind the file's first `end_bytes` back.
+  void release(int descriptor, std::size_t end_bytes) const {
+    file& f = state_->files.at(descriptor);
+    if (end_bytes >= f.reserved_bytes) return;
+    state_->used_bytes -= f.reserved_bytes - end_bytes;
+    f.reserved_bytes = end_bytes;
+  }
+
   /// The bytes of a file, as a mapping would show them.
   [[nodiscard]] std::byte* bytes(int descriptor) const { return state_->files.at(descriptor).bytes.get(); }
 

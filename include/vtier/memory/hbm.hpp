@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,9 @@
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/core/notes.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/device/growable_device.hpp>
 #include <vtier/memory/budget.hpp>
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/resource.hpp>
@@ -24,6 +27,8 @@ namespace vtier {
 struct hbm_options {
   std::size_t budget = 0;    // bytes
   std::string name = "hbm";  // in messages and reports
+  bool grows = true;         // a slab's memory comes as it is committed, where the device can do that, else at once
+  std::size_t granule_bytes = 0;  // by what it comes at least; 0: a 1024th of the slab, or what the device needs
 };
 
 /// Device memory, also in stream order.
@@ -68,7 +73,11 @@ class hbm {
 
   /// Gives the rest of the budget as one range.
   ///
-  /// Errors  out_of_memory where the device has less free; usage_error where nothing is left
+  /// Gives   a slab that grows, of a device that has address ranges: its memory comes with commit() and goes with
+  ///         shrink(), in granules, the last of which may go beyond the budget by less than one (2 MiB on CUDA, where a
+  ///         large allocation is rounded up to that too). Else, and where the rest is less than a granule, all of it
+  ///         is allocated now; a note says so where the device is to blame
+  /// Errors  out_of_memory where the device has less free, now or from commit(); usage_error where nothing is left
   [[nodiscard]] slab make_slab() const {
     const std::size_t rest = state_->limit.take_rest();
     const std::size_t size = align_down(rest, alignment_bytes_max);
@@ -77,14 +86,16 @@ class hbm {
       throw usage_error(name() + ": nothing is left of its budget of " + format_bytes(state_->limit.limit_bytes()) +
                         ", a tier needs at least 256 bytes");
     }
-    std::unique_ptr<backing> owner;
+    std::unique_ptr<detail::slab_backing> owner;
+    slab_properties properties;
     try {
-      owner = std::make_unique<backing>(state_, size);
+      owner = make_growing(size);
+      properties.grows = owner != nullptr;
+      if (!owner) owner = std::make_unique<backing>(state_, size);
     } catch (...) {
       state_->limit.give_back(size);
       throw;
     }
-    slab_properties properties;
     properties.name = name();
     properties.kind = kind;
     properties.size_bytes = size;
@@ -97,15 +108,17 @@ class hbm {
   [[nodiscard]] std::size_t free_bytes() const noexcept { return state_->limit.free_bytes(); }
   [[nodiscard]] std::size_t budget_bytes() const noexcept { return state_->limit.limit_bytes(); }
   [[nodiscard]] std::size_t peak_bytes() const noexcept { return state_->limit.peak_bytes(); }
-  [[nodiscard]] std::vector<std::string> notes() const { return {}; }
+  [[nodiscard]] std::vector<std::string> notes() const { return state_->remarks.list(); }
 
   friend bool operator==(const hbm& a, const hbm& b) noexcept { return a.state_ == b.state_; }
 
  private:
   struct state {
-    state(Device d, const hbm_options& options) : on{std::move(d)}, limit{options.name, options.budget} {}
+    state(Device d, const hbm_options& wanted) : on{std::move(d)}, options{wanted}, limit{wanted.name, wanted.budget} {}
     Device on;
+    hbm_options options;
     budget limit;
+    vtier::notes remarks;
   };
 
   class backing final : public detail::slab_backing {
@@ -123,6 +136,44 @@ class hbm {
     std::size_t size_bytes_;
     void* pointer_;
   };
+
+  template <class Range>
+  class growing final : public detail::slab_backing {
+   public:
+    growing(std::shared_ptr<state> owner, std::size_t size_bytes, Range range)
+        : owner_{std::move(owner)}, size_bytes_{size_bytes}, range_{std::move(range)} {}
+    ~growing() override {
+      range_.reset();
+      owner_->limit.give_back(size_bytes_);
+    }
+    std::byte* base() override { return range_->base(); }
+    void commit(std::size_t end_bytes) override { range_->grow(end_bytes); }
+    void shrink(std::size_t end_bytes) noexcept override { range_->shrink(end_bytes); }
+
+   private:
+    std::shared_ptr<state> owner_;
+    std::size_t size_bytes_;
+    std::optional<Range> range_;
+  };
+
+  // Null where the slab cannot grow.
+  [[nodiscard]] std::unique_ptr<detail::slab_backing> make_growing(std::size_t size_bytes) const {
+    if (!state_->options.grows) return nullptr;
+    std::string why = "its device";
+    if constexpr (growable_device<Device>) {
+      constexpr std::size_t steps_max = 1024;
+      const std::size_t wanted = state_->options.granule_bytes;
+      auto range = state_->on.make_range(size_bytes, wanted != 0 ? wanted : size_bytes / steps_max);
+      if (range && range->granule_bytes() <= size_bytes) {
+        return std::make_unique<growing<typename Device::range>>(state_, size_bytes, std::move(*range));
+      }
+      if (range) return nullptr;  // it would be one step
+      why = "the driver of " + state_->on.name();
+    }
+    state_->remarks.say(name() + ": " + why + " has no memory that grows; a slab takes all of its " +
+                        format_bytes(size_bytes) + " at once");
+    return nullptr;
+  }
 
   template <class Allocate>
   void* take(std::size_t size_bytes, std::size_t alignment_bytes, Allocate&& from_device) const {

@@ -173,6 +173,13 @@ class mapped_file {
       files.reserve(committed_bytes, end_bytes - committed_bytes);
       committed_bytes = end_bytes;
     }
+    // Whole blocks; the block of the last byte that stays is kept.
+    void shrink(std::size_t end_bytes) noexcept override {
+      const std::size_t end = align_up(end_bytes, (std::max)(files.alignment_bytes(), detail::page_bytes()));
+      if (end >= committed_bytes || !owner->home.here()) return;
+      files.release(end, committed_bytes - end);
+      committed_bytes = end;
+    }
     file_place locate(std::size_t offset_bytes) const override { return files.locate(offset_bytes); }
     std::optional<io::engine> make_engine(vtier::notes& remarks) const override {
       io::engine_options limits;

@@ -129,6 +129,7 @@ class file {
     ~backing() override { owner->limit.give_back(size_bytes); }
     std::byte* base() override { return content.on.bytes(content.descriptor); }
     void commit(std::size_t end_bytes) override { content.on.reserve(content.descriptor, end_bytes); }
+    void shrink(std::size_t end_bytes) noexcept override { content.on.release(content.descriptor, end_bytes); }
     file_place locate(std::size_t offset_bytes) const override {
       return {content.descriptor, offset_bytes, size_bytes - offset_bytes};
     }

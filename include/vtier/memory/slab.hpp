@@ -42,6 +42,7 @@ class slab_backing {
   virtual ~slab_backing() = default;
   virtual std::byte* base() = 0;
   virtual void commit(std::size_t /*end_bytes*/) {}
+  virtual void shrink(std::size_t /*end_bytes*/) noexcept {}
   virtual file_place locate(std::size_t /*offset_bytes*/) const { return {}; }
   virtual std::optional<io::engine> make_engine(notes& /*remarks*/) const { return std::nullopt; }
 };
@@ -58,10 +59,11 @@ struct slab_properties {
   std::size_t alignment_bytes = 256;       // every range in it starts and ends at a multiple of this
   std::size_t offset_alignment_bytes = 1;  // what I/O of a file slab needs of offsets and lengths; 1 when buffered
   std::size_t memory_alignment_bytes = 1;  // what it needs of the memory side
-  bool lazy = false;                       // bytes exist only once committed
+  bool lazy = false;                       // bytes exist only once committed, and a tier commits them as it needs them
+  bool grows = false;                      // bytes exist only once committed; a tier commits all of them at once
   bool registered = false;                 // page-locked by the device's runtime already
-  std::optional<unsigned> node;                         // the NUMA node that the bytes are bound to
-  std::string place;                                    // a directory, a node: for messages
+  std::optional<unsigned> node;            // the NUMA node that the bytes are bound to
+  std::string place;                       // a directory, a node: for messages
 };
 
 /// An address range that is given back when the slab dies.
@@ -88,6 +90,18 @@ class slab {
   void commit(std::size_t end_bytes) {
     VTIER_ASSERT(end_bytes <= properties_.size_bytes, "more was to be committed than the slab holds");
     backing_->commit(end_bytes);
+  }
+
+  /// Gives the bytes behind `end_bytes` back to whoever they are from, as far as they can be: device memory in whole
+  /// granules of its range, space of files in whole blocks, host pages that are not locked. Elsewhere nothing happens.
+  /// Addresses stay, and commit() makes bytes exist again; they hold anything then.
+  ///
+  /// Needs   end_bytes <= size_bytes(). Nobody uses the bytes behind it: no work of a device, no transfer, and no host
+  ///         memory registered with a device. commit() before they are used again
+  /// Gives   the budget of the resource stays charged: the addresses are still promised to this slab
+  void shrink(std::size_t end_bytes) noexcept {
+    VTIER_ASSERT(end_bytes <= properties_.size_bytes, "a slab was to shrink to more than it holds");
+    backing_->shrink(end_bytes);
   }
 
   /// Where in which file an offset lies.

@@ -82,6 +82,8 @@ class hierarchy {
           limits = part;
         } else if (part.kind == kind) {
           made[at].emplace(part.make_slab());
+          // A budget is a promise: what the tier cannot have is found out here and not in the middle of a step.
+          if (made[at]->properties().grows) made[at]->commit(made[at]->size_bytes());
         }
         ++at;
       };

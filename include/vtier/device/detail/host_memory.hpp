@@ -137,12 +137,7 @@ class memory {
         room_bytes = queued_bytes > used_bytes_ ? queued_bytes - used_bytes_ : 0;
         for (const release& r : queued_) after->push_back(r.done);
       }
-      if (size_bytes > room_bytes) {
-        throw out_of_memory(name_, size_bytes, free_bytes(),
-                            name_ + ": asked " + format_bytes(size_bytes) + ", free " + format_bytes(free_bytes()) +
-                                " of " + format_bytes(limit_bytes_) +
-                                "; free a block or make the device with more memory_bytes");
-      }
+      if (size_bytes > room_bytes) throw no_room(size_bytes);
       used_bytes_ += size_bytes;
     }
     if (void* const block = take_pages(size_bytes, alignment_bytes)) return block;
@@ -175,6 +170,18 @@ class memory {
     done->pass();  // under the lock, so that expect() sees either both or none
   }
 
+  /// Counts bytes whose pages somebody else sees to.
+  void take(std::size_t size_bytes) {
+    home_.check(name_.c_str());
+    const std::scoped_lock hold{lock_};
+    if (size_bytes > free_bytes()) throw no_room(size_bytes);
+    used_bytes_ += size_bytes;
+  }
+  void give(std::size_t size_bytes) noexcept {
+    const std::scoped_lock hold{lock_};
+    used_bytes_ -= size_bytes;
+  }
+
   [[nodiscard]] device_memory now() const {
     home_.check(name_.c_str());
     const std::scoped_lock hold{lock_};
@@ -194,6 +201,12 @@ class memory {
 
   [[nodiscard]] std::size_t free_bytes() const noexcept {
     return limit_bytes_ > used_bytes_ ? limit_bytes_ - used_bytes_ : 0;
+  }
+
+  [[nodiscard]] out_of_memory no_room(std::size_t size_bytes) const {
+    return {name_, size_bytes, free_bytes(),
+            name_ + ": asked " + format_bytes(size_bytes) + ", free " + format_bytes(free_bytes()) + " of " +
+                format_bytes(limit_bytes_) + "; free a block or make the device with more memory_bytes"};
   }
 
   process_mark home_;

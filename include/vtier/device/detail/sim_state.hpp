@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
 #include <vtier/core/simulation.hpp>
 #include <vtier/device/detail/launch_failure.hpp>
 #include <vtier/device/detail/sim_memory.hpp>
@@ -56,6 +58,22 @@ struct device_state {
       }
     }
     machine->any_use(bytes.first());
+  }
+
+  /// What each call of the host does first: it comes from no launched function, and a moment goes by.
+  void check_caller() const {
+    if (machine->inside_work()) machine->violation("a launched function called " + options.name);
+  }
+  void begin() const {
+    check_caller();
+    if (!machine->inside_work()) machine->host_step();
+  }
+
+  [[nodiscard]] std::size_t free_bytes() const noexcept { return bytes.size_bytes() - bytes.used_bytes(); }
+  [[nodiscard]] out_of_memory no_room(std::size_t size_bytes) const {
+    return {options.name, size_bytes, free_bytes(),
+            options.name + ": asked " + format_bytes(size_bytes) + ", free " + format_bytes(free_bytes()) + " of " +
+                format_bytes(bytes.size_bytes()) + "; free a block or make it larger"};
   }
 
   /// A queue for a new stream.

@@ -6,6 +6,8 @@
 // They differ in the pages they ask for (locked or not) and in who gives them (the system, or a device's runtime). The
 // way to get and to return pages is a pair of functions in the shared state.
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -80,6 +82,13 @@ class page_slab final : public slab_backing {
     state_->limit.give_back(size_bytes_);
   }
   std::byte* base() override { return static_cast<std::byte*>(pointer_); }
+  // New pages come at the next touch, bound as the old ones. Locked pages stay: the system refuses to take them, and
+  // those of a device's runtime are not asked for.
+  void shrink(std::size_t end_bytes) noexcept override {
+    const std::size_t end = align_up(end_bytes, page_bytes());
+    if (end >= size_bytes_ || state_->device_allocate || !home_.here()) return;
+    ::madvise(base() + end, size_bytes_ - end, MADV_DONTNEED);
+  }
 
  private:
   process_mark home_;
