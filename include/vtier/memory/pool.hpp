@@ -19,8 +19,10 @@
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/device/device.hpp>
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/block_map.hpp>
+#include <vtier/memory/detail/pool_device.hpp>
 #include <vtier/memory/resource.hpp>
 #include <vtier/memory/slab.hpp>
 
@@ -42,33 +44,60 @@ struct pool_options {
 ///
 /// Units   bytes; every allocation is rounded up to a multiple of 256
 /// Needs   a resource of its own: the pool takes what is left of its budget. `Lock` is a mutex type, or no_lock where
-///         one thread at a time uses the pool
+///         one thread at a time uses the pool. `Device` is the one whose streams the pool follows: that of the resource
+///         where it is on one, or one that is given, for pinned memory that its copies use
 /// Gives   a resource; alignments up to 2 MiB and beyond, as far as the address range goes. The same calls give the
 /// same
 ///         places
 /// Errors  out_of_memory that says whether the free bytes are in pieces; a foreign pointer or a second free is asserted
 ///         against
 /// Threads any, with a real lock
-/// Cost    O(1): a few steps in a table of 64 bytes for each block; sometimes the table doubles
-template <resource Upstream, class Lock = std::mutex>
-class pool {
+/// Cost    O(1): a few steps in a table of 64 bytes for each block; sometimes the table doubles. With a stream: an
+///         event for each free, O(log(pieces that wait))
+template <resource Upstream, class Lock = std::mutex, class Device = typename detail::device_under<Upstream>::type>
+class pool : public detail::pool_streams<Device> {
+  using stream_or_none = typename detail::lanes_of<Device>::stream_or_none;
+
  public:
   static constexpr memory_kind kind = Upstream::kind;
 
   explicit pool(const Upstream& from, const pool_options& options = {})
-      : state_{std::make_shared<state>(from, options)} {}
+      : state_{std::make_shared<state>(from, detail::device_under<Upstream>::of(from), options)} {}
+  pool(const Upstream& from, const Device& on, const pool_options& options = {}) requires device<Device>
+      : state_{std::make_shared<state>(from, on, options)} {}
 
+  /// Gives bytes that nothing uses any more; the host blocks where only bytes are left that streams still use.
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::size_t alignment_bytes) const {
     detail::check_alignment(name(), alignment_bytes);
     if (size_bytes == 0) return nullptr;
-    const std::scoped_lock hold{state_->lock};
-    return state_->take(size_bytes, alignment_bytes);
+    std::unique_lock hold{state_->lock};
+    return state_->take(hold, size_bytes, alignment_bytes);
   }
 
+  /// Takes bytes back at once: nothing uses them any more.
   void deallocate(void* pointer, std::size_t size_bytes, std::size_t /*alignment_bytes*/) const noexcept {
     if (pointer == nullptr) return;
     const std::scoped_lock hold{state_->lock};
     state_->give(pointer, size_bytes);
+  }
+
+  /// Gives bytes for work enqueued on `stream` from now on; the host does not block. What the stream itself gave back
+  /// comes first, then what nothing uses; where there is neither, the stream waits for others.
+  [[nodiscard]] void* allocate(stream_or_none stream, std::size_t size_bytes,
+                               std::size_t alignment_bytes) const requires device<Device> {
+    detail::check_alignment(name(), alignment_bytes);
+    if (size_bytes == 0) return nullptr;
+    const std::scoped_lock hold{state_->lock};
+    return state_->take_for(stream, size_bytes, alignment_bytes);
+  }
+
+  /// Takes bytes back once `stream` has passed this point: it may have them again at once, others from then on. Where
+  /// the device gives no event, the host waits for the stream; where that fails too, the bytes stay taken for good.
+  void deallocate(stream_or_none stream, void* pointer, std::size_t size_bytes,
+                  std::size_t /*alignment_bytes*/) const noexcept requires device<Device> {
+    if (pointer == nullptr) return;
+    const std::scoped_lock hold{state_->lock};
+    state_->give_after(stream, pointer, size_bytes);
   }
 
   /// Gives the whole pool as a slab.
@@ -100,7 +129,7 @@ class pool {
   /// How many allocations are live.
   [[nodiscard]] std::size_t live_count() const {
     const std::scoped_lock hold{state_->lock};
-    return state_->map.live_count();
+    return state_->map.live_count() - state_->lanes.piece_count();
   }
   [[nodiscard]] std::vector<std::string> notes() const { return state_->from.notes(); }
 
@@ -110,40 +139,129 @@ class pool {
   static constexpr std::size_t granule_bytes = 256;
 
   struct state {
-    state(const Upstream& upstream, const pool_options& options)
+    state(const Upstream& upstream, const Device& on, const pool_options& options)
         : from{upstream},
           memory{upstream.make_slab()},
           first{reinterpret_cast<std::uintptr_t>(memory.base())},
           capacity_bytes{align_down(memory.size_bytes(), granule_bytes)},
-          growth_bytes{(std::max)(options.growth_bytes, granule_bytes)} {
+          growth_bytes{align_down((std::max)(options.growth_bytes, granule_bytes), granule_bytes)},
+          lanes{on, map} {
       VTIER_ASSERT(first % granule_bytes == 0, "a slab begins at a multiple of 256");
     }
+    state(const state&) = delete;
+    state& operator=(const state&) = delete;
+    ~state() {
+      // The resource below takes its memory back at once.
+      if constexpr (device<Device>) {
+        try {
+          for (const auto& e : lanes.last_events()) lanes.on().synchronize(e);
+        } catch (...) {  // the device is gone, and its work with it
+        }
+      }
+    }
 
-    void* take(std::size_t size_bytes, std::size_t alignment_bytes) {
+    // What was asked, in granules.
+    struct request {
+      std::size_t size_bytes = 0;
+      std::size_t alignment_bytes = 0;
+      std::uint64_t size = 0;
+      std::uint64_t alignment = 0;
+    };
+
+    [[nodiscard]] request checked(std::size_t size_bytes, std::size_t alignment_bytes) const {
       const auto rounded = checked_align_up(size_bytes, granule_bytes);
       if (!rounded || *rounded > capacity_bytes) throw refused(size_bytes, alignment_bytes);
-      const std::uint64_t size = *rounded / granule_bytes;
-      const std::uint64_t alignment = (std::max)(alignment_bytes, granule_bytes) / granule_bytes;
-      std::uint64_t start = map.take(size, alignment);
-      if (start == detail::block_map::nowhere) {
-        const auto wanted = checked_add(*rounded, (alignment - 1) * granule_bytes);
-        if (!wanted || !grow(*wanted)) throw refused(size_bytes, alignment_bytes);
-        start = map.take(size, alignment);
+      return {size_bytes, alignment_bytes, *rounded / granule_bytes,
+              (std::max)(alignment_bytes, granule_bytes) / granule_bytes};
+    }
+
+    void* take(std::unique_lock<Lock>& hold, std::size_t size_bytes, std::size_t alignment_bytes) {
+      const request r = checked(size_bytes, alignment_bytes);
+      std::uint64_t start = take_free(r);
+      if constexpr (device<Device>) {
+        // Others may be quicker than this thread, each time with something that was waited for.
+        for (int attempt = 0; start == detail::block_map::nowhere && attempt < 8; ++attempt) {
+          const auto events = lanes.last_events();
+          if (events.empty()) break;
+          hold.unlock();
+          try {
+            for (const auto& e : events) lanes.on().synchronize(e);
+          } catch (...) {
+            hold.lock();
+            throw;
+          }
+          hold.lock();
+          start = take_free(r);
+        }
       }
+      return taken(start, r);
+    }
+
+    void* take_for(const stream_or_none& stream, std::size_t size_bytes, std::size_t alignment_bytes) {
+      const request r = checked(size_bytes, alignment_bytes);
+      std::uint64_t start = lanes.take(stream, r.size, r.alignment);
+      if (start == detail::block_map::nowhere) start = take_free(r);
+      if (start == detail::block_map::nowhere && lanes.piece_count() > 0) {
+        lanes.absorb(stream);
+        start = lanes.take(stream, r.size, r.alignment);
+      }
+      return taken(start, r);
+    }
+
+    // A block that nothing uses.
+    std::uint64_t take_free(const request& r) {
+      std::uint64_t start = map.take(r.size, r.alignment);
+      if constexpr (device<Device>) {
+        if (start == detail::block_map::nowhere && lanes.piece_count() > 0) {
+          lanes.settle();
+          start = map.take(r.size, r.alignment);
+        }
+      }
+      if (start != detail::block_map::nowhere) return start;
+      const auto wanted = checked_add(r.size * granule_bytes, (r.alignment - 1) * granule_bytes);
+      return wanted && grow(*wanted) ? map.take(r.size, r.alignment) : start;
+    }
+
+    void* taken(std::uint64_t start, const request& r) {
+      if (start == detail::block_map::nowhere) throw refused(r.size_bytes, r.alignment_bytes);
       peak_bytes = (std::max)(peak_bytes, used_bytes());
       return reinterpret_cast<void*>(static_cast<std::uintptr_t>(start * granule_bytes));
     }
 
     void give(void* pointer, std::size_t size_bytes) noexcept {
-      const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+      const std::uint64_t start = start_of(pointer);
       std::uint64_t size = 0;
-      const auto answer =
-          address % granule_bytes == 0 ? map.give(address / granule_bytes, size) : detail::block_map::answer::unknown;
+      VTIER_ASSERT(!lanes.holds(start), "a pointer was given back to its pool twice");
+      const auto answer = map.give(start, size);
       VTIER_ASSERT(answer != detail::block_map::answer::twice, "a pointer was given back to its pool twice");
       VTIER_ASSERT(answer == detail::block_map::answer::done,
                    "a pointer was given to a pool that does not own it, or twice");
       VTIER_ASSERT(align_up(size_bytes, granule_bytes) == size * granule_bytes,
                    "a pointer was given back to its pool with another size than it was taken with");
+    }
+
+    void give_after(const stream_or_none& stream, void* pointer, std::size_t size_bytes) noexcept {
+      const std::uint64_t start = start_of(pointer);
+      VTIER_ASSERT(!lanes.holds(start), "a pointer was given back to its pool twice");
+      const std::uint64_t size = map.live_size(start);
+      VTIER_ASSERT(size > 0, "a pointer was given to a pool that does not own it, or twice");
+      VTIER_ASSERT(align_up(size_bytes, granule_bytes) == size * granule_bytes,
+                   "a pointer was given back to its pool with another size than it was taken with");
+      try {
+        lanes.put(stream, start, size);
+        return;
+      } catch (...) {
+      }
+      try {
+        lanes.on().synchronize(stream);
+        give(pointer, size_bytes);
+      } catch (...) {  // nobody can say when its uses are over
+      }
+    }
+
+    [[nodiscard]] static std::uint64_t start_of(void* pointer) noexcept {
+      const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+      return address % granule_bytes == 0 ? address / granule_bytes : detail::block_map::nowhere;
     }
 
     // Makes a free block of `wanted_bytes` exist at the end; false where the address range ends before that.
@@ -159,7 +277,7 @@ class pool {
       return true;
     }
 
-    [[nodiscard]] std::size_t used_bytes() const noexcept { return map.used() * granule_bytes; }
+    [[nodiscard]] std::size_t used_bytes() const noexcept { return (map.used() - lanes.waiting()) * granule_bytes; }
     [[nodiscard]] std::size_t free_bytes() const noexcept { return capacity_bytes - used_bytes(); }
 
     [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes) const {
@@ -170,8 +288,10 @@ class pool {
       const std::string& name = memory.properties().name;
       std::string text = name + ": asked " + format_bytes(size_bytes);
       if (alignment_bytes > granule_bytes) text += " at a multiple of " + format_bytes(alignment_bytes);
-      text += ", free " + format_bytes(free_bytes()) + ", of these " + format_bytes(largest_bytes) +
-              " in one piece: free something or raise the budget";
+      text += ", free " + format_bytes(free_bytes()) + ", of these " + format_bytes(largest_bytes) + " in one piece";
+      if (lanes.waiting() > 0)
+        text += " and " + format_bytes(lanes.waiting() * granule_bytes) + " still used by streams";
+      text += ": free something or raise the budget";
       return {name, size_bytes, free_bytes(), text};
     }
 
@@ -182,11 +302,21 @@ class pool {
     const std::size_t capacity_bytes;
     const std::size_t growth_bytes;
     detail::block_map map;
+    detail::lanes_of<Device> lanes;
     std::size_t committed_bytes = 0;
     std::size_t peak_bytes = 0;
   };
 
   std::shared_ptr<state> state_;
 };
+
+template <resource Upstream>
+pool(Upstream) -> pool<Upstream>;
+template <resource Upstream>
+pool(Upstream, pool_options) -> pool<Upstream>;
+template <resource Upstream, device Device>
+pool(Upstream, Device) -> pool<Upstream, std::mutex, Device>;
+template <resource Upstream, device Device>
+pool(Upstream, Device, pool_options) -> pool<Upstream, std::mutex, Device>;
 
 }  // namespace vtier

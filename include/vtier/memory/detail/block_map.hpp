@@ -99,6 +99,51 @@ class block_map {
     return answer::done;
   }
 
+  /// How long the live block is that begins at `start`; 0 where there is none.
+  [[nodiscard]] std::uint64_t live_size(std::uint64_t start) const noexcept {
+    const index at = find(start);
+    return table_[at].up == live ? table_[at].size : 0;
+  }
+
+  /// Makes a free block live as it is.
+  ///
+  /// Needs   the start of a free block
+  void claim(std::uint64_t start) noexcept {
+    const index at = find(start);
+    VTIER_ASSERT(at != edge_ && is_free(at), "a block was to be taken whole that is not free");
+    unlist(at);
+    table_[at].up = live;
+    used_ += table_[at].size;
+    ++live_count_;
+  }
+
+  /// Cuts a live block in two live ones, the first of `size`.
+  ///
+  /// Needs   the start of a live block, 0 < size < its size
+  /// Errors  std::bad_alloc: nothing has changed then
+  void split(std::uint64_t start, std::uint64_t size) {
+    make_room(1);
+    const index at = find(start);
+    VTIER_ASSERT(table_[at].up == live && size > 0 && size < table_[at].size, "a block was cut where it is not");
+    const index rest = enter(start + size);
+    table_[rest] = {start + size, table_[at].size - size, at, at, live, 0};
+    link(rest, table_[at].after);
+    link(at, rest);
+    table_[at].size = size;
+    ++live_count_;
+  }
+
+  /// Makes a live block and the live one behind it one.
+  void join(std::uint64_t start) noexcept {
+    const index at = find(start);
+    const index after = table_[at].after;
+    VTIER_ASSERT(table_[at].up == live && table_[after].up == live, "two blocks were joined that are not both live");
+    table_[at].size += table_[after].size;
+    link(at, table_[after].after);
+    leave(after);
+    --live_count_;
+  }
+
   /// How much of the end of the region is free: what a longer region is added to.
   [[nodiscard]] std::uint64_t free_at_end() const noexcept {
     const index last = table_[edge_].before;
