@@ -30,6 +30,7 @@
 #include <vtier/memory/mapped_file.hpp>
 #include <vtier/memory/numa.hpp>
 #include <vtier/memory/pinned.hpp>
+#include <vtier/memory/pool.hpp>
 #include <vtier/runtime/hierarchy.hpp>
 
 namespace {
@@ -499,4 +500,44 @@ TEST_CASE("a forked child calls CUDA by no call and no destructor, and its paren
   }
   CHECK(violations(true) == "");
   CHECK(place.empty());
+}
+
+TEST_CASE("a pool is not deceived by a handle that means another stream by now (VO-D04)", "[cuda_runtime]") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    if (!stands_in(seed)) return;
+    bind();
+    {
+      const vtier::cuda::device on;
+      const vtier::pool pool{vtier::hbm{on, {.budget = 64_KiB}}};
+      cudaStream_t first = nullptr;
+      REQUIRE(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking) == cudaSuccess);
+      void* const p = pool.allocate(first, 32_KiB, 256);
+      void* const q = pool.allocate(16_KiB, 256);
+      REQUIRE(cudaMemsetAsync(p, 1, 32_KiB, first) == cudaSuccess);
+      pool.deallocate(first, p, 32_KiB, 256);
+      REQUIRE(cudaStreamDestroy(first) == cudaSuccess);
+      cudaStream_t second = nullptr;
+      REQUIRE(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking) == cudaSuccess);
+      REQUIRE(second == first);
+      if (seed % 2 == 0) {
+        // It gives back a neighbour of its own, and the two become one piece that a third stream waits for.
+        REQUIRE(cudaMemsetAsync(q, 2, 16_KiB, second) == cudaSuccess);
+        pool.deallocate(second, q, 16_KiB, 256);
+        const auto own = on.make_stream();
+        const vtier::cuda::stream_ref third = own;
+        void* const all = pool.allocate(third, 64_KiB, 256);
+        REQUIRE(cudaMemsetAsync(all, 3, 64_KiB, third) == cudaSuccess);
+        pool.deallocate(third, all, 64_KiB, 256);
+      } else {
+        void* const again = pool.allocate(second, 32_KiB, 256);
+        CHECK(again == p);
+        REQUIRE(cudaMemsetAsync(again, 2, 32_KiB, second) == cudaSuccess);
+        pool.deallocate(second, again, 32_KiB, 256);
+        pool.deallocate(q, 16_KiB, 256);
+      }
+      REQUIRE(cudaStreamDestroy(second) == cudaSuccess);
+    }
+    CHECK(violations(true) == "");
+  }
 }

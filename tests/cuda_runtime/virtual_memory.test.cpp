@@ -420,16 +420,30 @@ TEST_CASE("an hbm slab on the stand-in: options, odd sizes, pools", "[cuda_runti
     }
     const auto make = [&](std::size_t budget) { return hbm{on, {.budget = budget}}; };
     vtier::test::check_slab(make, vtier::test::device_bytes<vtier::cuda::device>{on});
-    const vtier::pool pool{hbm{on, {.budget = 8 * granule}}};
-    void* const a = pool.allocate(granule, 256);
-    CHECK(on.memory().free_bytes == 1_MiB - granule);
-    void* const b = pool.allocate(2 * granule, 256);
-    CHECK(on.memory().free_bytes == 1_MiB - 3 * granule);
-    void* const other = on.allocate(1_MiB - 4 * granule);
-    CHECK_THROWS_AS(pool.allocate(2 * granule, 256), vtier::out_of_memory);
-    void* const c = pool.allocate(granule, 256);
-    on.deallocate(other, 1_MiB - 4 * granule);
-    for (void* const p : {a, b, c}) pool.deallocate(p, 0, 256);
+    {
+      const vtier::pool pool{hbm{on, {.budget = 8 * granule}}, {.growth_bytes = 256}};
+      void* const a = pool.allocate(granule, 256);
+      CHECK(on.memory().free_bytes == 1_MiB - granule);
+      void* const b = pool.allocate(2 * granule, 256);
+      CHECK(on.memory().free_bytes == 1_MiB - 3 * granule);
+      void* const other = on.allocate(1_MiB - 4 * granule);
+      CHECK_THROWS_AS(pool.allocate(2 * granule, 256), vtier::out_of_memory);
+      void* const c = pool.allocate(granule, 256);
+      on.deallocate(other, 1_MiB - 4 * granule);
+      pool.deallocate(a, granule, 256);
+      pool.deallocate(b, 2 * granule, 256);
+      pool.deallocate(c, granule, 256);
+    }
+    {
+      // A step of growth that is not there any more, where what was asked is.
+      const vtier::pool pool{hbm{on, {.budget = 8 * granule}}, {.growth_bytes = 4 * granule}};
+      void* const other = on.allocate(1_MiB - 2 * granule);
+      void* const a = pool.allocate(granule, 256);
+      CHECK(pool.reserved_bytes() == granule);
+      CHECK_THROWS_AS(pool.allocate(2 * granule, 256), vtier::out_of_memory);
+      pool.deallocate(a, granule, 256);
+      on.deallocate(other, 1_MiB - 2 * granule);
+    }
   }
   CHECK(violations(true) == "");
 }

@@ -270,8 +270,14 @@ class pool : public detail::pool_streams<Device> {
       const auto end_bytes = checked_add(committed_bytes - rest_bytes, wanted_bytes);
       if (!end_bytes || *end_bytes > capacity_bytes) return false;
       const auto stepped_bytes = checked_add(*end_bytes, growth_bytes - 1 - (*end_bytes - 1) % growth_bytes);
-      const std::size_t target_bytes = (std::min)(stepped_bytes.value_or(capacity_bytes), capacity_bytes);
-      memory.commit(target_bytes);
+      std::size_t target_bytes = (std::min)(stepped_bytes.value_or(capacity_bytes), capacity_bytes);
+      try {
+        memory.commit(target_bytes);
+      } catch (const out_of_memory&) {  // a whole step is not there; what was asked may be
+        if (target_bytes == *end_bytes) throw;
+        target_bytes = *end_bytes;
+        memory.commit(target_bytes);
+      }
       map.extend((first + committed_bytes) / granule_bytes, (target_bytes - committed_bytes) / granule_bytes);
       committed_bytes = target_bytes;
       return true;
