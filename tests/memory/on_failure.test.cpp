@@ -107,7 +107,7 @@ TEST_CASE("other errors are not for the function, and its own pass through", "[m
 
 TEST_CASE("room is made in stream order and for a slab too", "[memory][on_failure]") {
   const device on{{.memory_bytes = 64_KiB, .name = "little"}};
-  const vtier::hbm<device> below{on, {.budget = 64_KiB}};
+  const vtier::hbm<device> below{on, {.budget = 64_KiB, .grows = false}};
   const vtier::hbm<device> other{on, {.budget = 64_KiB}};
   void* cached = other.allocate(48_KiB, 16);
   const vtier::on_failure memory{below, [&](std::size_t, std::size_t) {

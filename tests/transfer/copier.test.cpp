@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -77,7 +78,10 @@ struct rig {
 
   void finish(const copier::handle& t) {
     handles ended;
-    for (int i = 0; i < 1'000'000 && !t->ended(); ++i) moving->advance(ended);
+    for (int i = 0; i < 1'000'000 && !t->ended(); ++i) {
+      moving->advance(ended);
+      std::this_thread::yield();  // the streams have threads that want to run
+    }
     REQUIRE(t->ended());
     for (const auto& e : t->finished) gpu.synchronize(e);
   }

@@ -225,7 +225,7 @@ class pool : public detail::pool_streams<Device> {
     void* taken(std::uint64_t start, const request& r) {
       if (start == detail::block_map::nowhere) throw refused(r.size_bytes, r.alignment_bytes);
       peak_bytes = (std::max)(peak_bytes, used_bytes());
-      return reinterpret_cast<void*>(static_cast<std::uintptr_t>(start * granule_bytes));
+      return reinterpret_cast<void*>(start * granule_bytes);
     }
 
     void give(void* pointer, std::size_t size_bytes) noexcept {
@@ -266,7 +266,7 @@ class pool : public detail::pool_streams<Device> {
 
     // Makes a free block of `wanted_bytes` exist at the end; false where the address range ends before that.
     bool grow(std::size_t wanted_bytes) {
-      const std::size_t rest_bytes = static_cast<std::size_t>(map.free_at_end()) * granule_bytes;
+      const std::size_t rest_bytes = map.free_at_end() * granule_bytes;
       const auto end_bytes = checked_add(committed_bytes - rest_bytes, wanted_bytes);
       if (!end_bytes || *end_bytes > capacity_bytes) return false;
       const auto stepped_bytes = checked_add(*end_bytes, growth_bytes - 1 - (*end_bytes - 1) % growth_bytes);
@@ -287,10 +287,8 @@ class pool : public detail::pool_streams<Device> {
     [[nodiscard]] std::size_t free_bytes() const noexcept { return capacity_bytes - used_bytes(); }
 
     [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes) const {
-      const std::size_t at_end_bytes =
-          capacity_bytes - committed_bytes + static_cast<std::size_t>(map.free_at_end()) * granule_bytes;
-      const std::size_t largest_bytes =
-          (std::max)(static_cast<std::size_t>(map.largest_free()) * granule_bytes, at_end_bytes);
+      const std::size_t at_end_bytes = capacity_bytes - committed_bytes + map.free_at_end() * granule_bytes;
+      const std::size_t largest_bytes = (std::max)(map.largest_free() * granule_bytes, at_end_bytes);
       const std::string& name = memory.properties().name;
       std::string text = name + ": asked " + format_bytes(size_bytes);
       if (alignment_bytes > granule_bytes) text += " at a multiple of " + format_bytes(alignment_bytes);

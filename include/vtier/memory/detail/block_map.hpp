@@ -155,8 +155,8 @@ class block_map {
   /// Cost    O(free blocks of the largest size class)
   [[nodiscard]] std::uint64_t largest_free() const noexcept {
     if (summary_ == 0) return 0;
-    const std::size_t word = static_cast<std::size_t>(std::bit_width(summary_)) - 1;
-    const std::size_t bin = word * 64 + static_cast<std::size_t>(std::bit_width(words_[word])) - 1;
+    const std::size_t word = std::bit_width(summary_) - 1;
+    const std::size_t bin = word * 64 + std::bit_width(words_[word]) - 1;
     std::uint64_t largest = 0;
     for (index at = heads_[bin]; at != end_; at = table_[at].down) largest = (std::max)(largest, table_[at].size);
     return largest;
@@ -202,9 +202,9 @@ class block_map {
   static_assert(word_count <= 64);
 
   static std::size_t bin_of(std::uint64_t size) noexcept {
-    if (size < fine) return static_cast<std::size_t>(size);
+    if (size < fine) return size;
     const unsigned shift = static_cast<unsigned>(std::bit_width(size)) - 1 - fine_bits;
-    return (std::size_t{shift} << fine_bits) + static_cast<std::size_t>(size >> shift);
+    return (std::size_t{shift} << fine_bits) + (size >> shift);
   }
 
   [[nodiscard]] bool is_free(index at) const noexcept { return table_[at].up < empty; }
@@ -290,9 +290,7 @@ class block_map {
 
   // The table: open addressing, next entry first. An entry that leaves where the next one is in use leaves a mark.
 
-  [[nodiscard]] std::size_t home(std::uint64_t start) const noexcept {
-    return static_cast<std::size_t>(start * 0x9E3779B97F4A7C15U >> shift_);
-  }
+  [[nodiscard]] std::size_t home(std::uint64_t start) const noexcept { return start * 0x9E3779B97F4A7C15U >> shift_; }
 
   // The entry of a start; that of the edge where there is none.
   [[nodiscard]] index find(std::uint64_t start) const noexcept {

@@ -69,7 +69,7 @@ class stream_lanes {
     const std::uint64_t end = first + whole.size;
     if (whole.number >= own.passed_count) {
       // Nothing to wait for on the same stream; a handle may mean another one by now.
-      on_.wait(stream, own.events[static_cast<std::size_t>(whole.number - own.passed_count)]);
+      on_.wait(stream, own.events[whole.number - own.passed_count]);
     }
     const bool has_front = start > first;
     const bool has_rest = start + size < end;
