@@ -424,8 +424,11 @@ TEST_CASE("threads that reserve and lease at once all come to an end", "[runtime
           auto r = mem.reserve(0, (8 + 4 * id) * KiB, second_ns);
           ++had;
           cpu.fill(s, r.data(), std::byte{1}, r.size_bytes());
-          if (i % 4 == 0 && vtier::test::differences(cpu, s, t, id) != 0) ++wrong;
-          r.release(s);
+          try {
+            if (i % 4 == 0 && vtier::test::differences(cpu, s, t, id) != 0) ++wrong;
+          } catch (const vtier::out_of_memory&) {  // others have reserved what the lease needs
+          }
+          r.release(s);  // also then: the fill may still be running
         } catch (const vtier::out_of_memory&) {
         }
       }
