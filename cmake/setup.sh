@@ -28,7 +28,9 @@ vtier_install() {
 }
 
 vtier_packages_build=(g++ cmake ninja-build libhwloc-dev libnuma-dev liburing-dev libopenblas-dev)
-vtier_packages_bench=("${vtier_packages_build[@]}" libbenchmark-dev)
+# The allocators that bench/memory looks for when it runs: only their shared libraries are used.
+vtier_packages_peers=(libmimalloc-dev libjemalloc2 libgoogle-perftools-dev)
+vtier_packages_bench=("${vtier_packages_build[@]}" libbenchmark-dev "${vtier_packages_peers[@]}")
 vtier_packages_tests=("${vtier_packages_bench[@]}" catch2 clang binutils util-linux)
 
 # What the tests need, and the run-time library of the clang that came with it: libFuzzer is in there.

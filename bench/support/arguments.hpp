@@ -58,6 +58,22 @@ class arguments {
     return std::stoul(value);
   }
 
+  /// A time above zero such as 0.5, or what to take without it.
+  ///
+  /// Units   seconds
+  double seconds(const std::string& name, double otherwise) {
+    const std::string value = text(name, "");
+    if (value.empty()) return otherwise;
+    std::size_t used = 0;
+    double result = 0.0;
+    try {
+      result = std::stod(value, &used);
+    } catch (const std::logic_error&) {  // not a number: the same message as for a number that is none of these
+    }
+    if (used != value.size() || !(result > 0.0)) throw std::invalid_argument(name + " needs seconds, got " + value);
+    return result;
+  }
+
   /// Refuses what nobody took.
   void finish(const std::string& usage) const {
     if (!left_.empty()) throw std::invalid_argument("what is " + left_.front() + "? usage: " + usage);

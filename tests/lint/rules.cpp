@@ -44,8 +44,8 @@ const std::set<std::string> on_purpose{"memory/cuda_mr.hpp",  "core/happens_befo
                                        "memory/sim.hpp"};
 
 // Folders of tests that mirror no room.
-const std::set<std::string> other_tests{"build",    "cases", "consume", "contract", "cuda_runtime",
-                                        "examples", "lint",  "sim",     "support"};
+const std::set<std::string> other_tests{"bench",        "build",    "cases", "consume", "contract",
+                                        "cuda_runtime", "examples", "lint",  "sim",     "support"};
 
 constexpr std::size_t lines_max = 400;
 constexpr std::size_t lines_long = 250;
