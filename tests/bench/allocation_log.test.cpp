@@ -8,6 +8,8 @@
 #include <tuple>
 #include <vector>
 
+#include <vtier/core/error.hpp>
+
 #include "support/catch.hpp"
 #include "support/memory_trace.hpp"
 #include "support/model_steps.hpp"
@@ -60,22 +62,26 @@ TEST_CASE("a log is read as a trace that ends with nothing alive", "[bench][allo
 }
 
 TEST_CASE("an address that is allocated twice was freed unseen", "[bench][allocation_log]") {
-  const log_trace log = read(header + "1,0,allocate,0x10,5,0\n1,0,allocate,0x10,6,0\n1,0,free,0x10,6,0\n");
+  const log_trace log = read(header +
+                             "1,00:00:00.000000,allocate,0x10,5,0x0\n1,00:00:00.000000,allocate,0x10,6,0x0\n"
+                             "1,00:00:00.000000,free,0x10,6,0x0\n");
   CHECK(steps(log) == std::vector<step>{{true, 0, 5}, {false, 0, 5}, {true, 1, 6}, {false, 1, 6}});
 }
 
 TEST_CASE("a line that is none is refused by its number", "[bench][allocation_log]") {
-  for (const char* line :
-       {"1,0,allocate,0x10,5", "1,0,allocate,0x10,5,0,0", "1,0,allocate,0x1g,5,0", "1,0,allocate,0x10,,0",
-        "1,0,allocate,0x10,-5,0", "1,0,resize,0x10,5,0", "1,0,allocate,0x10,70368744177665,0"}) {
+  const std::string time = "1,00:00:00.000000,";
+  for (const char* rest : {"allocate,0x10,5", "allocate,0x10,5,0x0,0", "allocate,0x1g,5,0x0", "allocate,0x10,,0x0",
+                           "allocate,0x10,-5,0x0", "resize,0x10,5,0x0"}) {
+    const std::string line = time + rest;
     INFO(line);
     try {
       read(header + line + "\n");
       FAIL("it was taken");
-    } catch (const std::runtime_error& refused) {
+    } catch (const vtier::usage_error& refused) {
       CHECK(std::string{refused.what()}.find("line 2") != std::string::npos);
     }
   }
+  CHECK_THROWS_AS(read(header + time + "allocate,0x10,70368744177665,0x0\n"), std::runtime_error);
 }
 
 TEST_CASE("a step that is written as a log is the same step when read", "[bench][allocation_log]") {

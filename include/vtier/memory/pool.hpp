@@ -52,8 +52,9 @@ struct pool_options {
 /// Errors  out_of_memory that says whether the free bytes are in pieces; a foreign pointer or a second free is asserted
 ///         against
 /// Threads any, with a real lock
-/// Cost    O(1): a few steps in a table of 64 bytes for each block; sometimes the table doubles. With a stream: an
-///         event for each free, O(log(pieces that wait))
+/// Cost    O(1): a few steps in a table of 64 bytes for each block; sometimes the table doubles, and where only a free
+///         block of the request's own size class (a 32nd of a power of two) can hold it, that class is searched. With a
+///         stream: an event for each free, O(log(pieces that wait))
 template <resource Upstream, class Lock = std::mutex, class Device = typename detail::device_under<Upstream>::type>
 class pool : public detail::pool_streams<Device> {
   using stream_or_none = typename detail::lanes_of<Device>::stream_or_none;

@@ -24,7 +24,8 @@ namespace vtier::detail {
 ///
 /// Units   granules: what a granule is, its user knows; starts and sizes below 2^48
 /// Needs   starts of all regions apart from each other; one thread at a time
-/// Cost    take and give: O(1), a table that doubles when it fills up; 32 bytes for each block, twice over
+/// Cost    give: O(1). take: O(1), but O(free blocks of one size class) where only a block of the request's own class
+///         can hold it. The table of 32 bytes for each block, twice over, doubles when it fills up: O(blocks) then
 class block_map {
  public:
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
@@ -155,8 +156,8 @@ class block_map {
   /// Cost    O(free blocks of the largest size class)
   [[nodiscard]] std::uint64_t largest_free() const noexcept {
     if (summary_ == 0) return 0;
-    const std::size_t word = std::bit_width(summary_) - 1;
-    const std::size_t bin = word * 64 + std::bit_width(words_[word]) - 1;
+    const std::size_t word = static_cast<unsigned>(std::bit_width(summary_)) - 1;
+    const std::size_t bin = word * 64 + static_cast<unsigned>(std::bit_width(words_[word])) - 1;
     std::uint64_t largest = 0;
     for (index at = heads_[bin]; at != end_; at = table_[at].down) largest = (std::max)(largest, table_[at].size);
     return largest;
