@@ -99,23 +99,26 @@ class address_space {
   }
 
   /// Gives the rest of the budget as one range; slab::commit is counted and does nothing.
-  [[nodiscard]] slab make_slab() const {
+  [[nodiscard]] slab make_slab() const { return std::move(make_slabs(1).front()); }
+
+  /// Gives the rest of the budget as several ranges, each as long as all of it.
+  [[nodiscard]] std::vector<slab> make_slabs(std::size_t count) const {
     const std::size_t rest = state_->limit.take_rest();
-    std::unique_ptr<backing> owner;
-    try {
-      if (rest == 0) throw usage_error(name() + ": nothing is left of its budget");
-      owner = std::make_unique<backing>(state_, rest);
-    } catch (...) {
-      state_->limit.give_back(rest);
-      throw;
-    }
+    const std::shared_ptr<void> charge{nullptr, [owner = state_, rest](void*) { owner->limit.give_back(rest); }};
+    if (rest == 0) throw usage_error(name() + ": nothing is left of its budget");
     slab_properties properties;
     properties.name = name();
     properties.kind = kind;
     properties.size_bytes = align_down(rest, 256);
     properties.lazy = true;
-    return {std::move(properties), std::move(owner)};
+    std::vector<slab> result;
+    while (result.size() < count) {
+      result.emplace_back(properties, std::make_unique<backing>(charge, state_, rest));
+    }
+    return result;
   }
+
+  [[nodiscard]] bool grows() const noexcept { return true; }
 
   [[nodiscard]] const std::string& name() const noexcept { return state_->limit.name(); }
   [[nodiscard]] std::size_t free_bytes() const noexcept { return state_->limit.free_bytes(); }
@@ -157,17 +160,21 @@ class address_space {
   };
 
   struct backing final : vtier::detail::slab_backing {
-    backing(std::shared_ptr<state> from, std::size_t charged) : owner{std::move(from)}, range{charged} {}
-    ~backing() override {
-      owner->committed_bytes -= committed;
-      owner->limit.give_back(range.size_bytes());
-    }
+    backing(std::shared_ptr<void> charged, std::shared_ptr<state> from, std::size_t size_bytes)
+        : charge{std::move(charged)}, owner{std::move(from)}, range{size_bytes} {}
+    ~backing() override { owner->committed_bytes -= committed; }
     std::byte* base() override { return range.base(); }
     void commit(std::size_t end_bytes) override {
       if (end_bytes <= committed) return;
       owner->committed_bytes += end_bytes - committed;
       committed = end_bytes;
     }
+    void shrink(std::size_t end_bytes) noexcept override {
+      if (end_bytes >= committed) return;
+      owner->committed_bytes -= committed - end_bytes;
+      committed = end_bytes;
+    }
+    std::shared_ptr<void> charge;
     std::shared_ptr<state> owner;
     address_range range;
     std::size_t committed = 0;

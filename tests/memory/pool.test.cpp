@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vtier/memory/pool.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <vtier/core/bytes.hpp>
+#include <vtier/core/random_source.hpp>
 #include <vtier/device/host.hpp>
 #include <vtier/memory/hbm.hpp>
 #include <vtier/memory/mapped_file.hpp>
@@ -15,6 +23,7 @@
 #include "contract/resource.hpp"
 #include "support/catch.hpp"
 #include "support/death.hpp"
+#include "support/faulty_device.hpp"
 #include "support/scratch_directory.hpp"
 
 using namespace vtier::literals;
@@ -46,6 +55,19 @@ TEST_CASE("a pool over any resource is a resource", "[memory][pool]") {
     const device on;
     const auto make = [&](std::size_t budget) { return vtier::pool{vtier::hbm<device>{on, {.budget = budget}}}; };
     vtier::test::check_resource(make, vtier::test::device_bytes<device>{on}, 3);
+  }
+  SECTION("numa, in chunks") {
+    const auto make = [](std::size_t budget) {
+      return vtier::pool{vtier::numa{{.budget = budget}}, {.chunk_bytes = 4_KiB}};
+    };
+    vtier::test::check_resource(make, vtier::test::host_bytes{});
+  }
+  SECTION("a device without memory that grows, in chunks") {
+    const vtier::test::faulty_device on;
+    const auto make = [&](std::size_t budget) {
+      return vtier::pool{vtier::hbm<vtier::test::faulty_device>{on, {.budget = budget}}};
+    };
+    vtier::test::check_resource(make, vtier::test::device_bytes<vtier::test::faulty_device>{on}, 3);
   }
 }
 
@@ -179,3 +201,216 @@ TEST_CASE("a pool for one thread takes no lock", "[memory][pool]") {
   pool.deallocate(p, 100, 2_B);
   CHECK(pool.used_bytes() == 0);
 }
+
+TEST_CASE("large blocks that follow each other grow into each other's place", "[memory][pool]") {
+  // The logits of a step, their copy in fp32, the gradient of that: the first is gone when the third comes.
+  const device on{{.memory_bytes = 64_MiB, .name = "device"}};
+  const vtier::pool pool{vtier::hbm<device>{on, {.budget = 64_MiB, .granule_bytes = 64_KiB}}, {.growth_bytes = 64_KiB}};
+  void* const weights = pool.allocate(4_MiB, 256);
+  for (int step = 0; step < 3; ++step) {
+    CAPTURE(step);
+    void* const logits = pool.allocate(8_MiB, 256);
+    void* const wide = pool.allocate(16_MiB, 256);
+    pool.deallocate(logits, 8_MiB, 256);
+    void* const gradient = pool.allocate(16_MiB, 256);
+    CHECK(pool.reserved_bytes() == 36_MiB);
+    CHECK(on.memory().free_bytes == 64_MiB - 36_MiB);
+    pool.deallocate(wide, 16_MiB, 256);
+    pool.deallocate(gradient, 16_MiB, 256);
+  }
+  pool.deallocate(weights, 4_MiB, 256);
+}
+
+TEST_CASE("memory moves from one range of a pool to another before anything is refused", "[memory][pool]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const vtier::pool pool{vtier::hbm<device>{on, {.budget = 1_MiB, .granule_bytes = 64_KiB}}, {.growth_bytes = 64_KiB}};
+  std::vector<void*> held;
+  for (int i = 0; i < 4; ++i) held.push_back(pool.allocate(256_KiB, 256));  // each in a range of its own
+  CHECK(pool.reserved_bytes() == 1_MiB);
+  CHECK_THROWS_AS(pool.allocate(256, 256), vtier::out_of_memory);
+  pool.deallocate(held[1], 256_KiB, 256);
+  pool.deallocate(held[3], 256_KiB, 256);
+  void* const both = pool.allocate(512_KiB, 256);
+  CHECK(pool.reserved_bytes() == 1_MiB);
+  CHECK(on.memory().free_bytes == 0);
+  pool.deallocate(both, 512_KiB, 256);
+  pool.deallocate(held[0], 256_KiB, 256);
+  pool.deallocate(held[2], 256_KiB, 256);
+  void* const whole = pool.allocate(1_MiB, 256);
+  CHECK(pool.free_bytes() == 0);
+  pool.deallocate(whole, 1_MiB, 256);
+}
+
+TEST_CASE("what a pool does not use goes back when it is told to", "[memory][pool]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const vtier::pool pool{vtier::hbm<device>{on, {.budget = 1_MiB, .granule_bytes = 64_KiB}}, {.growth_bytes = 64_KiB}};
+  CHECK(pool.trim() == 0);
+  void* const a = pool.allocate(120_KiB, 256);
+  void* const b = pool.allocate(300_KiB, 256);
+  void* const c = pool.allocate(4_KiB, 256);
+  CHECK(pool.reserved_bytes() == 448_KiB);
+  pool.deallocate(b, 300_KiB, 256);
+  CHECK(pool.trim() == 320_KiB);
+  CHECK(pool.trim() == 0);
+  CHECK(pool.reserved_bytes() == 128_KiB);
+  CHECK(pool.reserved_peak_bytes() == 448_KiB);
+  CHECK(on.memory().free_bytes == 1_MiB - 128_KiB);
+  CHECK(pool.free_bytes() == 1_MiB - 124_KiB);
+  void* const again = pool.allocate(300_KiB, 256);
+  CHECK(again == b);
+  std::memset(again, 1, 300_KiB);  // a host device: the pages are there again
+  for (const auto& [p, size] : {std::pair{a, 120_KiB}, {again, 300_KiB}, {c, 4_KiB}}) pool.deallocate(p, size, 256);
+  CHECK(pool.trim() == 448_KiB);
+  CHECK(on.memory().free_bytes == 1_MiB);
+
+  const auto stream = on.make_stream();
+  void* const waits = pool.allocate(stream, 64_KiB, 256);
+  pool.deallocate(stream, waits, 64_KiB, 256);
+  on.synchronize(stream);
+  CHECK(pool.trim() == 64_KiB);  // the event has passed
+}
+
+TEST_CASE("a pool in chunks leaves the budget to others and gives idle chunks back", "[memory][pool]") {
+  const vtier::numa memory{{.budget = 1_MiB, .name = "dram"}};
+  const vtier::pool pool{memory, {.chunk_bytes = 64_KiB}};
+  CHECK(memory.free_bytes() == 1_MiB);
+  CHECK(pool.reserved_bytes() == 0);
+  CHECK(pool.free_bytes() == 1_MiB);
+  void* const a = pool.allocate(40_KiB, 256);
+  void* const b = pool.allocate(40_KiB, 256);
+  CHECK(pool.reserved_bytes() == 128_KiB);
+  CHECK(memory.free_bytes() == 1_MiB - 128_KiB);
+  void* const small = pool.allocate(20_KiB, 256);  // behind a or b
+  CHECK(pool.reserved_bytes() == 128_KiB);
+  void* const large = pool.allocate(200_KiB, 256);  // a chunk of its own
+  CHECK(pool.reserved_bytes() == 328_KiB);
+  pool.deallocate(b, 40_KiB, 256);
+  pool.deallocate(large, 200_KiB, 256);
+  CHECK(pool.trim() >= 200_KiB);
+  CHECK(pool.reserved_bytes() <= 128_KiB);
+  CHECK(memory.free_bytes() == 1_MiB - pool.reserved_bytes());
+
+  // What is idle gives way to what needs a longer chunk, and to nothing else.
+  void* const c = pool.allocate(300_KiB, 256);
+  pool.deallocate(c, 300_KiB, 256);
+  const std::size_t others = memory.free_bytes() - 128_KiB;
+  void* const other = memory.allocate(others, 256);
+  void* const d = pool.allocate(400_KiB, 256);
+  CHECK_THROWS_AS(pool.allocate(600_KiB, 256), vtier::out_of_memory);
+  pool.deallocate(d, 400_KiB, 256);
+  memory.deallocate(other, others, 256);
+  pool.deallocate(a, 40_KiB, 256);
+  pool.deallocate(small, 20_KiB, 256);
+  static_cast<void>(pool.trim());
+  CHECK(memory.free_bytes() == 1_MiB);
+  CHECK(pool.reserved_bytes() == 0);
+  CHECK_THROWS_AS(pool.allocate(2_MiB, 256), vtier::out_of_memory);
+}
+
+TEST_CASE("random programs of pools with ranges and with chunks stay within their budget", "[memory][pool]") {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    vtier::random_source random{seed};
+    const std::size_t budget = 64_KiB * (1 + random.below(40)) + 256 * random.below(3);
+    const device on{{.memory_bytes = 4_MiB, .name = "device"}};
+    const vtier::hbm<device> memory{
+        on, {.budget = budget, .grows = random.below(4) != 0, .granule_bytes = 4_KiB << random.below(5)}};
+    const std::size_t chunk = random.below(3) == 0 ? 8_KiB << random.below(5) : 0;
+    {
+      const vtier::pool pool{memory, {.growth_bytes = 256 + random.below(100'000), .chunk_bytes = chunk}};
+      std::map<std::uintptr_t, std::size_t> live;
+      std::size_t used = 0;
+      for (int step = 0; step < 400; ++step) {
+        const std::uint64_t choice = random.below(20);
+        if (choice < 11) {
+          const std::size_t size = 1 + random.below(random.below(4) == 0 ? budget / 2 : budget / 16);
+          const std::size_t alignment = std::size_t{1} << random.below(14);
+          try {
+            const auto at = reinterpret_cast<std::uintptr_t>(pool.allocate(size, alignment));
+            REQUIRE(at % alignment == 0);
+            const auto next = live.lower_bound(at);
+            REQUIRE((next == live.end() || at + size <= next->first));
+            REQUIRE((next == live.begin() || std::prev(next)->first + std::prev(next)->second <= at));
+            std::memset(reinterpret_cast<void*>(at), step, size);
+            live.emplace(at, size);
+            used += vtier::align_up(size, 256);
+          } catch (const vtier::out_of_memory& e) {
+            REQUIRE(e.free_bytes() == pool.free_bytes());
+            REQUIRE(used > 0);
+          }
+        } else if (choice < 19 && !live.empty()) {
+          const auto one = std::next(live.begin(), static_cast<std::ptrdiff_t>(random.below(live.size())));
+          pool.deallocate(reinterpret_cast<void*>(one->first), one->second, 1);
+          used -= vtier::align_up(one->second, 256);
+          live.erase(one);
+        } else if (choice == 19) {
+          const std::size_t before = pool.reserved_bytes();
+          const std::size_t trimmed = pool.trim();
+          REQUIRE(trimmed == before - pool.reserved_bytes());
+        }
+        REQUIRE(pool.used_bytes() == used);
+        REQUIRE(pool.reserved_bytes() >= used);
+        REQUIRE(pool.reserved_bytes() <= budget);
+        REQUIRE(4_MiB - on.memory().free_bytes <= vtier::align_up(budget, 64_KiB));
+      }
+      for (const auto& [at, size] : live) pool.deallocate(reinterpret_cast<void*>(at), size, 1);
+      const std::size_t all = vtier::align_down(budget, 256);
+      void* const whole = pool.allocate(all, 256);  // nothing is lost, nothing stays apart
+      pool.deallocate(whole, all, 256);
+      static_cast<void>(pool.trim());
+      CHECK(pool.reserved_bytes() == 0);
+    }
+    CHECK(on.memory().free_bytes == 4_MiB);
+    CHECK(memory.free_bytes() == budget);
+  }
+}
+
+TEST_CASE("several threads use a pool as one does", "[memory][pool]") {
+  const vtier::pool pool{vtier::numa{{.budget = 16_MiB}}, {.growth_bytes = 4_KiB}};
+  std::atomic<int> overlaps{0};
+  std::atomic<int> waiting{4};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      vtier::random_source random{t};
+      struct held {
+        unsigned* pointer;
+        std::size_t size;
+      };
+      std::vector<held> live;
+      --waiting;
+      while (waiting > 0) std::this_thread::yield();
+      for (int step = 0; step < 20'000; ++step) {
+        if (live.size() < 20) {
+          const std::size_t size = 4 + random.below(20'000);
+          live.push_back({static_cast<unsigned*>(pool.allocate(size, 256)), size});
+          *live.back().pointer = t;
+        } else {
+          std::swap(live[random.below(live.size())], live.back());
+          if (*live.back().pointer != t) ++overlaps;
+          pool.deallocate(live.back().pointer, live.back().size, 256);
+          live.pop_back();
+        }
+      }
+      for (const held& one : live) pool.deallocate(one.pointer, one.size, 256);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(overlaps == 0);
+  CHECK(pool.used_bytes() == 0);
+  CHECK(pool.live_count() == 0);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST_CASE("under AddressSanitizer a use after free is reported in pooled memory too", "[memory][pool]") {
+  const vtier::pool pool{vtier::numa{{.budget = 1_MiB}}};
+  auto* const p = static_cast<volatile char*>(pool.allocate(1'000, 16));
+  p[999] = 1;
+  CHECK(vtier::test::in_child([&] { p[1'000] = 1; }).text.find("use-after-poison") != std::string::npos);
+  pool.deallocate(const_cast<char*>(p), 1'000, 16);
+  CHECK(vtier::test::in_child([&] { p[0] = 1; }).text.find("use-after-poison") != std::string::npos);
+  auto* const again = static_cast<volatile char*>(pool.allocate(1'000, 16));
+  again[0] = 1;
+  pool.deallocate(const_cast<char*>(again), 1'000, 16);
+}
+#endif

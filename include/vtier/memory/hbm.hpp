@@ -78,7 +78,14 @@ class hbm {
   ///         large allocation is rounded up to that too). Else, and where the rest is less than a granule, all of it
   ///         is allocated now; a note says so where the device is to blame
   /// Errors  out_of_memory where the device has less free, now or from commit(); usage_error where nothing is left
-  [[nodiscard]] slab make_slab() const {
+  [[nodiscard]] slab make_slab() const { return std::move(make_slabs(1).front()); }
+
+  /// Gives the rest of the budget as several ranges, each as long as all of it; one where memory does not grow. It is
+  /// charged until the last of them is gone.
+  ///
+  /// Needs   count > 0. Together no more is committed than one of them holds
+  /// Errors  as make_slab()
+  [[nodiscard]] std::vector<slab> make_slabs(std::size_t count) const {
     const std::size_t rest = state_->limit.take_rest();
     const std::size_t size = align_down(rest, alignment_bytes_max);
     state_->limit.give_back(rest - size);
@@ -86,21 +93,46 @@ class hbm {
       throw usage_error(name() + ": nothing is left of its budget of " + format_bytes(state_->limit.limit_bytes()) +
                         ", a tier needs at least 256 bytes");
     }
-    std::unique_ptr<detail::slab_backing> owner;
+    const std::shared_ptr<void> charge{nullptr, [owner = state_, size](void*) { owner->limit.give_back(size); }};
     slab_properties properties;
-    try {
-      owner = make_growing(size);
-      properties.grows = owner != nullptr;
-      if (!owner) owner = std::make_unique<backing>(state_, size);
-    } catch (...) {
-      state_->limit.give_back(size);
-      throw;
-    }
     properties.name = name();
     properties.kind = kind;
     properties.size_bytes = size;
     properties.place = state_->on.name();
-    return {std::move(properties), std::move(owner)};
+    std::vector<slab> result;
+    std::string unable = state_->options.grows ? "its device" : "";
+    if constexpr (growable_device<Device>) {
+      while (state_->options.grows && result.size() < count) {
+        auto range = make_range(size);
+        unable = range ? "" : "the driver of " + state_->on.name();
+        if (!range || range->granule_bytes() > size) break;
+        properties.grows = true;
+        properties.granule_bytes = range->granule_bytes();
+        result.emplace_back(properties, std::make_unique<growing<typename Device::range>>(charge, std::move(*range)));
+      }
+    }
+    if (!result.empty()) return result;
+    if (!unable.empty()) {
+      state_->remarks.say(name() + ": " + unable + " has no memory that grows; a slab takes all of its " +
+                          format_bytes(size) + " at once");
+    }
+    result.emplace_back(properties, std::make_unique<backing>(charge, state_, size));
+    return result;
+  }
+
+  /// Whether a slab of what is left of the budget would grow.
+  ///
+  /// Errors  as make_slab()
+  /// Cost    that of a few addresses from the device
+  [[nodiscard]] bool grows() const {
+    if constexpr (growable_device<Device>) {
+      const std::size_t size = align_down(free_bytes(), alignment_bytes_max);
+      if (!state_->options.grows || size == 0) return false;
+      const auto range = make_range(size);
+      return range && range->granule_bytes() <= size;
+    } else {
+      return false;
+    }
   }
 
   [[nodiscard]] const Device& on() const noexcept { return state_->on; }
@@ -123,15 +155,16 @@ class hbm {
 
   class backing final : public detail::slab_backing {
    public:
-    backing(std::shared_ptr<state> owner, std::size_t size_bytes)
-        : owner_{std::move(owner)}, size_bytes_{size_bytes}, pointer_{owner_->on.allocate(size_bytes)} {}
-    ~backing() override {
-      owner_->on.deallocate(pointer_, size_bytes_);
-      owner_->limit.give_back(size_bytes_);
-    }
+    backing(std::shared_ptr<void> charge, std::shared_ptr<state> owner, std::size_t size_bytes)
+        : charge_{std::move(charge)},
+          owner_{std::move(owner)},
+          size_bytes_{size_bytes},
+          pointer_{owner_->on.allocate(size_bytes)} {}
+    ~backing() override { owner_->on.deallocate(pointer_, size_bytes_); }
     std::byte* base() override { return static_cast<std::byte*>(pointer_); }
 
    private:
+    std::shared_ptr<void> charge_;
     std::shared_ptr<state> owner_;
     std::size_t size_bytes_;
     void* pointer_;
@@ -140,39 +173,20 @@ class hbm {
   template <class Range>
   class growing final : public detail::slab_backing {
    public:
-    growing(std::shared_ptr<state> owner, std::size_t size_bytes, Range range)
-        : owner_{std::move(owner)}, size_bytes_{size_bytes}, range_{std::move(range)} {}
-    ~growing() override {
-      range_.reset();
-      owner_->limit.give_back(size_bytes_);
-    }
-    std::byte* base() override { return range_->base(); }
-    void commit(std::size_t end_bytes) override { range_->grow(end_bytes); }
-    void shrink(std::size_t end_bytes) noexcept override { range_->shrink(end_bytes); }
+    growing(std::shared_ptr<void> charge, Range range) : charge_{std::move(charge)}, range_{std::move(range)} {}
+    std::byte* base() override { return range_.base(); }
+    void commit(std::size_t end_bytes) override { range_.grow(end_bytes); }
+    void shrink(std::size_t end_bytes) noexcept override { range_.shrink(end_bytes); }
 
    private:
-    std::shared_ptr<state> owner_;
-    std::size_t size_bytes_;
-    std::optional<Range> range_;
+    std::shared_ptr<void> charge_;  // goes after the range
+    Range range_;
   };
 
-  // Null where the slab cannot grow.
-  [[nodiscard]] std::unique_ptr<detail::slab_backing> make_growing(std::size_t size_bytes) const {
-    if (!state_->options.grows) return nullptr;
-    std::string why = "its device";
-    if constexpr (growable_device<Device>) {
-      constexpr std::size_t steps_max = 1024;
-      const std::size_t wanted = state_->options.granule_bytes;
-      auto range = state_->on.make_range(size_bytes, wanted != 0 ? wanted : size_bytes / steps_max);
-      if (range && range->granule_bytes() <= size_bytes) {
-        return std::make_unique<growing<typename Device::range>>(state_, size_bytes, std::move(*range));
-      }
-      if (range) return nullptr;  // it would be one step
-      why = "the driver of " + state_->on.name();
-    }
-    state_->remarks.say(name() + ": " + why + " has no memory that grows; a slab takes all of its " +
-                        format_bytes(size_bytes) + " at once");
-    return nullptr;
+  [[nodiscard]] auto make_range(std::size_t size_bytes) const requires growable_device<Device> {
+    constexpr std::size_t steps_max = 1024;
+    const std::size_t wanted = state_->options.granule_bytes;
+    return state_->on.make_range(size_bytes, wanted != 0 ? wanted : size_bytes / steps_max);
   }
 
   template <class Allocate>

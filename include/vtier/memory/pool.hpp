@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Many allocations out of one slab: a resource over a resource.
+// Many allocations out of few: a resource over a resource.
 //
-// The upstream resource is asked once, for all of its budget; after that an allocation is bookkeeping, and what was
-// freed in pieces joins again up to the whole. The pool never touches the memory it hands out, so it serves device
-// memory as well.
+// The upstream resource is asked once, for all of its budget, or now and then, for a chunk; an allocation is
+// bookkeeping, and what was freed in pieces joins again up to the whole. The pool never touches the memory it hands
+// out, so it serves device memory as well.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +22,9 @@
 #include <vtier/device/device.hpp>
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/block_map.hpp>
+#include <vtier/memory/detail/poison.hpp>
 #include <vtier/memory/detail/pool_device.hpp>
+#include <vtier/memory/detail/pool_memory.hpp>
 #include <vtier/memory/resource.hpp>
 #include <vtier/memory/slab.hpp>
 
@@ -35,9 +37,16 @@ struct no_lock {
 };
 
 /// Limits of a pool.
+///
+/// Units   bytes
 struct pool_options {
-  /// Memory is made to exist in steps of this, in bytes, where the upstream makes it exist piece by piece.
+  /// Memory is made to exist in steps of this, where the upstream makes it exist piece by piece.
   std::size_t growth_bytes = 2_MiB;
+  /// Where this is not 0, memory comes in allocations of this size, or of a request's where that is more, and goes back
+  /// by them: the upstream's budget stays open to others. 0: one allocation of all that is left, which grows where it
+  /// stands if the upstream can do that; a device that cannot is asked for chunks of a 256th of its budget, of 2 MiB at
+  /// least.
+  std::size_t chunk_bytes = 0;
 };
 
 /// A sub-allocator over the whole budget of a resource.
@@ -48,11 +57,11 @@ struct pool_options {
 ///         where it is on one, or one that is given, for pinned memory that its copies use
 /// Gives   a resource; alignments up to 2 MiB and beyond, as far as the address range goes. The same calls give the
 /// same
-///         places
+///         places. Memory that is idle stays with the pool until trim(), or until something cannot be had without it
 /// Errors  out_of_memory that says whether the free bytes are in pieces; a foreign pointer or a second free is asserted
 ///         against
 /// Threads any, with a real lock
-/// Cost    O(1): a few steps in a table of 64 bytes for each block; sometimes the table doubles, and where only a free
+/// Cost    O(1): a few steps in tables of some 40 bytes for each block; sometimes they double, and where only a free
 ///         block of the request's own size class (a 32nd of a power of two) can hold it, that class is searched. With a
 ///         stream: an event for each free, O(log(pieces that wait))
 template <resource Upstream, class Lock = std::mutex, class Device = typename detail::device_under<Upstream>::type>
@@ -71,8 +80,12 @@ class pool : public detail::pool_streams<Device> {
   [[nodiscard]] void* allocate(std::size_t size_bytes, std::size_t alignment_bytes) const {
     detail::check_alignment(name(), alignment_bytes);
     if (size_bytes == 0) return nullptr;
-    std::unique_lock hold{state_->lock};
-    return state_->take(hold, size_bytes, alignment_bytes);
+    state& s = *state_;
+    std::unique_lock hold{s.lock};
+    const std::uint64_t start = s.take(size_bytes, alignment_bytes);
+    if (start == detail::block_map::nowhere) [[unlikely]]
+      return s.take_slowly(hold, size_bytes, alignment_bytes);
+    return s.taken(start, size_bytes);
   }
 
   /// Takes bytes back at once: nothing uses them any more.
@@ -82,14 +95,15 @@ class pool : public detail::pool_streams<Device> {
     state_->give(pointer, size_bytes);
   }
 
-  /// Gives bytes for work enqueued on `stream` from now on; the host does not block. What the stream itself gave back
-  /// comes first, then what nothing uses; where there is neither, the stream waits for others.
+  /// Gives bytes for work enqueued on `stream` from now on. What the stream itself gave back comes first, then what
+  /// nothing uses; where there is neither, the stream waits for others. The host does not block, but where memory has
+  /// to move from one range to another before the request is refused.
   [[nodiscard]] void* allocate(stream_or_none stream, std::size_t size_bytes,
                                std::size_t alignment_bytes) const requires device<Device> {
     detail::check_alignment(name(), alignment_bytes);
     if (size_bytes == 0) return nullptr;
-    const std::scoped_lock hold{state_->lock};
-    return state_->take_for(stream, size_bytes, alignment_bytes);
+    std::unique_lock hold{state_->lock};
+    return state_->take_for(hold, stream, size_bytes, alignment_bytes);
   }
 
   /// Takes bytes back once `stream` has passed this point: it may have them again at once, others from then on. Where
@@ -108,7 +122,17 @@ class pool : public detail::pool_streams<Device> {
     throw usage_error(name() + ": a pool gives no slab: make the tier of the resource below it");
   }
 
-  [[nodiscard]] const std::string& name() const noexcept { return state_->memory.properties().name; }
+  /// Gives memory that no block is in back to the resource below, as far as that takes it; tells how much.
+  ///
+  /// Errors  device_error from asking whether events have passed
+  /// Cost    that of the resource below; O(ranges or chunks)
+  std::size_t trim() const {
+    const std::scoped_lock hold{state_->lock};
+    if constexpr (device<Device>) state_->lanes.settle();
+    return state_->memory.trim();
+  }
+
+  [[nodiscard]] const std::string& name() const noexcept { return state_->name; }
   [[nodiscard]] std::size_t free_bytes() const {
     const std::scoped_lock hold{state_->lock};
     return state_->free_bytes();
@@ -120,35 +144,33 @@ class pool : public detail::pool_streams<Device> {
   /// The most that was in use at a time.
   [[nodiscard]] std::size_t peak_bytes() const {
     const std::scoped_lock hold{state_->lock};
-    return state_->peak_bytes;
+    return state_->peak_granules * granule_bytes;
   }
-  /// How much of the address range exists by now: what fragmentation is measured by, against peak_bytes().
+  /// How much memory exists by now: what fragmentation is measured by, against peak_bytes().
   [[nodiscard]] std::size_t reserved_bytes() const {
     const std::scoped_lock hold{state_->lock};
-    return state_->committed_bytes;
+    return state_->memory.reserved_bytes();
+  }
+  /// The most that existed at a time.
+  [[nodiscard]] std::size_t reserved_peak_bytes() const {
+    const std::scoped_lock hold{state_->lock};
+    return state_->memory.reserved_peak_bytes();
   }
   /// How many allocations are live.
   [[nodiscard]] std::size_t live_count() const {
     const std::scoped_lock hold{state_->lock};
     return state_->map.live_count() - state_->lanes.piece_count();
   }
-  [[nodiscard]] std::vector<std::string> notes() const { return state_->from.notes(); }
+  [[nodiscard]] std::vector<std::string> notes() const { return state_->memory.from().notes(); }
 
   friend bool operator==(const pool& a, const pool& b) noexcept { return a.state_ == b.state_; }
 
  private:
-  static constexpr std::size_t granule_bytes = 256;
+  static constexpr std::size_t granule_bytes = detail::pool_memory<Upstream>::granule_bytes;
 
   struct state {
     state(const Upstream& upstream, const Device& on, const pool_options& options)
-        : from{upstream},
-          memory{upstream.make_slab()},
-          first{reinterpret_cast<std::uintptr_t>(memory.base())},
-          capacity_bytes{align_down(memory.size_bytes(), granule_bytes)},
-          growth_bytes{align_down((std::max)(options.growth_bytes, granule_bytes), granule_bytes)},
-          lanes{on, map} {
-      VTIER_ASSERT(first % granule_bytes == 0, "a slab begins at a multiple of 256");
-    }
+        : name{upstream.name()}, memory{upstream, map, options.growth_bytes, options.chunk_bytes}, lanes{on, map} {}
     state(const state&) = delete;
     state& operator=(const state&) = delete;
     ~state() {
@@ -161,24 +183,42 @@ class pool : public detail::pool_streams<Device> {
       }
     }
 
-    // What was asked, in granules.
-    struct request {
-      std::size_t size_bytes = 0;
-      std::size_t alignment_bytes = 0;
-      std::uint64_t size = 0;
-      std::uint64_t alignment = 0;
-    };
-
-    [[nodiscard]] request checked(std::size_t size_bytes, std::size_t alignment_bytes) const {
-      const auto rounded = checked_align_up(size_bytes, granule_bytes);
-      if (!rounded || *rounded > capacity_bytes) throw refused(size_bytes, alignment_bytes);
-      return {size_bytes, alignment_bytes, *rounded / granule_bytes,
-              (std::max)(alignment_bytes, granule_bytes) / granule_bytes};
+    static std::uint64_t granules(std::size_t size_bytes) noexcept {
+      return size_bytes / granule_bytes + (size_bytes % granule_bytes != 0 ? 1 : 0);
+    }
+    static std::uint64_t alignment_granules(std::size_t alignment_bytes) noexcept {
+      return alignment_bytes <= granule_bytes ? 1 : alignment_bytes / granule_bytes;
     }
 
-    void* take(std::unique_lock<Lock>& hold, std::size_t size_bytes, std::size_t alignment_bytes) {
-      const request r = checked(size_bytes, alignment_bytes);
-      std::uint64_t start = take_free(r);
+    // A free block.
+    std::uint64_t take(std::size_t size_bytes, std::size_t alignment_bytes) {
+      return map.take(granules(size_bytes), alignment_granules(alignment_bytes));
+    }
+
+    // A block that nothing uses, if memory must be made for it; `why` gets what the resource below says against that.
+    std::uint64_t take_new(std::size_t size_bytes, std::size_t alignment_bytes, std::string& why) {
+      if constexpr (device<Device>) {
+        if (lanes.piece_count() > 0) {
+          lanes.settle();
+          if (const std::uint64_t start = take(size_bytes, alignment_bytes); start != detail::block_map::nowhere)
+            return start;
+        }
+      }
+      const std::size_t slack_bytes = (alignment_granules(alignment_bytes) - 1) * granule_bytes;
+      const auto wanted = checked_add(size_bytes, slack_bytes);
+      if (!wanted) return detail::block_map::nowhere;
+      try {
+        if (!memory.grow(*wanted)) return detail::block_map::nowhere;
+      } catch (const out_of_memory& e) {
+        why = e.what();
+        return detail::block_map::nowhere;
+      }
+      return take(size_bytes, alignment_bytes);
+    }
+
+    void* take_slowly(std::unique_lock<Lock>& hold, std::size_t size_bytes, std::size_t alignment_bytes) {
+      std::string why;
+      std::uint64_t start = take_new(size_bytes, alignment_bytes, why);
       if constexpr (device<Device>) {
         // Others may be quicker than this thread, each time with something that was waited for.
         for (int attempt = 0; start == detail::block_map::nowhere && attempt < 8; ++attempt) {
@@ -192,53 +232,47 @@ class pool : public detail::pool_streams<Device> {
             throw;
           }
           hold.lock();
-          start = take_free(r);
+          start = take(size_bytes, alignment_bytes);
+          if (start == detail::block_map::nowhere) start = take_new(size_bytes, alignment_bytes, why);
         }
       }
-      return taken(start, r);
+      if (start == detail::block_map::nowhere) throw refused(size_bytes, alignment_bytes, why);
+      return taken(start, size_bytes);
     }
 
-    void* take_for(const stream_or_none& stream, std::size_t size_bytes, std::size_t alignment_bytes) {
-      const request r = checked(size_bytes, alignment_bytes);
-      std::uint64_t start = lanes.take(stream, r.size, r.alignment);
-      if (start == detail::block_map::nowhere) start = take_free(r);
+    void* take_for(std::unique_lock<Lock>& hold, const stream_or_none& stream, std::size_t size_bytes,
+                   std::size_t alignment_bytes) {
+      const std::uint64_t size = granules(size_bytes);
+      const std::uint64_t alignment = alignment_granules(alignment_bytes);
+      std::uint64_t start = lanes.take(stream, size, alignment);
+      if (start == detail::block_map::nowhere) start = map.take(size, alignment);
+      std::string why;
+      if (start == detail::block_map::nowhere) start = take_new(size_bytes, alignment_bytes, why);
       if (start == detail::block_map::nowhere && lanes.piece_count() > 0) {
         lanes.absorb(stream);
-        start = lanes.take(stream, r.size, r.alignment);
+        start = lanes.take(stream, size, alignment);
       }
-      return taken(start, r);
+      if (start == detail::block_map::nowhere) return take_slowly(hold, size_bytes, alignment_bytes);
+      return taken(start, size_bytes);
     }
 
-    // A block that nothing uses.
-    std::uint64_t take_free(const request& r) {
-      std::uint64_t start = map.take(r.size, r.alignment);
-      if constexpr (device<Device>) {
-        if (start == detail::block_map::nowhere && lanes.piece_count() > 0) {
-          lanes.settle();
-          start = map.take(r.size, r.alignment);
-        }
-      }
-      if (start != detail::block_map::nowhere) return start;
-      const auto wanted = checked_add(r.size * granule_bytes, (r.alignment - 1) * granule_bytes);
-      return wanted && grow(*wanted) ? map.take(r.size, r.alignment) : start;
-    }
-
-    void* taken(std::uint64_t start, const request& r) {
-      if (start == detail::block_map::nowhere) throw refused(r.size_bytes, r.alignment_bytes);
-      peak_bytes = (std::max)(peak_bytes, used_bytes());
+    void* taken(std::uint64_t start, std::size_t size_bytes) noexcept {
+      peak_granules = (std::max)(peak_granules, map.used() - lanes.waiting());
+      if constexpr (detail::poisons<Upstream::kind>) detail::unpoison(start * granule_bytes, size_bytes);
       return reinterpret_cast<void*>(start * granule_bytes);
     }
 
     void give(void* pointer, std::size_t size_bytes) noexcept {
       const std::uint64_t start = start_of(pointer);
-      std::uint64_t size = 0;
       VTIER_ASSERT(!lanes.holds(start), "a pointer was given back to its pool twice");
+      std::uint64_t size = 0;
       const auto answer = map.give(start, size);
       VTIER_ASSERT(answer != detail::block_map::answer::twice, "a pointer was given back to its pool twice");
       VTIER_ASSERT(answer == detail::block_map::answer::done,
                    "a pointer was given to a pool that does not own it, or twice");
-      VTIER_ASSERT(align_up(size_bytes, granule_bytes) == size * granule_bytes,
+      VTIER_ASSERT(granules(size_bytes) == size,
                    "a pointer was given back to its pool with another size than it was taken with");
+      if constexpr (detail::poisons<Upstream::kind>) detail::poison(start * granule_bytes, size * granule_bytes);
     }
 
     void give_after(const stream_or_none& stream, void* pointer, std::size_t size_bytes) noexcept {
@@ -246,7 +280,7 @@ class pool : public detail::pool_streams<Device> {
       VTIER_ASSERT(!lanes.holds(start), "a pointer was given back to its pool twice");
       const std::uint64_t size = map.live_size(start);
       VTIER_ASSERT(size > 0, "a pointer was given to a pool that does not own it, or twice");
-      VTIER_ASSERT(align_up(size_bytes, granule_bytes) == size * granule_bytes,
+      VTIER_ASSERT(granules(size_bytes) == size,
                    "a pointer was given back to its pool with another size than it was taken with");
       try {
         lanes.put(stream, start, size);
@@ -265,51 +299,28 @@ class pool : public detail::pool_streams<Device> {
       return address % granule_bytes == 0 ? address / granule_bytes : detail::block_map::nowhere;
     }
 
-    // Makes a free block of `wanted_bytes` exist at the end; false where the address range ends before that.
-    bool grow(std::size_t wanted_bytes) {
-      const std::size_t rest_bytes = map.free_at_end() * granule_bytes;
-      const auto end_bytes = checked_add(committed_bytes - rest_bytes, wanted_bytes);
-      if (!end_bytes || *end_bytes > capacity_bytes) return false;
-      const auto stepped_bytes = checked_add(*end_bytes, growth_bytes - 1 - (*end_bytes - 1) % growth_bytes);
-      std::size_t target_bytes = (std::min)(stepped_bytes.value_or(capacity_bytes), capacity_bytes);
-      try {
-        memory.commit(target_bytes);
-      } catch (const out_of_memory&) {  // a whole step is not there; what was asked may be
-        if (target_bytes == *end_bytes) throw;
-        target_bytes = *end_bytes;
-        memory.commit(target_bytes);
-      }
-      map.extend((first + committed_bytes) / granule_bytes, (target_bytes - committed_bytes) / granule_bytes);
-      committed_bytes = target_bytes;
-      return true;
-    }
-
     [[nodiscard]] std::size_t used_bytes() const noexcept { return (map.used() - lanes.waiting()) * granule_bytes; }
-    [[nodiscard]] std::size_t free_bytes() const noexcept { return capacity_bytes - used_bytes(); }
+    [[nodiscard]] std::size_t free_bytes() const { return memory.capacity_bytes() - used_bytes(); }
 
-    [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes) const {
-      const std::size_t at_end_bytes = capacity_bytes - committed_bytes + map.free_at_end() * granule_bytes;
-      const std::size_t largest_bytes = (std::max)(map.largest_free() * granule_bytes, at_end_bytes);
-      const std::string& name = memory.properties().name;
+    [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes,
+                                        const std::string& why) const {
+      const std::size_t largest_bytes =
+          (std::max)(std::size_t{map.largest_free()} * granule_bytes, memory.growth_bytes_max());
       std::string text = name + ": asked " + format_bytes(size_bytes);
       if (alignment_bytes > granule_bytes) text += " at a multiple of " + format_bytes(alignment_bytes);
       text += ", free " + format_bytes(free_bytes()) + ", of these " + format_bytes(largest_bytes) + " in one piece";
       if (lanes.waiting() > 0)
         text += " and " + format_bytes(lanes.waiting() * granule_bytes) + " still used by streams";
-      text += ": free something or raise the budget";
+      text += why.empty() ? ": free something or raise the budget" : " (" + why + ")";
       return {name, size_bytes, free_bytes(), text};
     }
 
     Lock lock;
-    Upstream from;
-    slab memory;
-    const std::uintptr_t first;
-    const std::size_t capacity_bytes;
-    const std::size_t growth_bytes;
+    const std::string name;
     detail::block_map map;
+    detail::pool_memory<Upstream> memory;
     detail::lanes_of<Device> lanes;
-    std::size_t committed_bytes = 0;
-    std::size_t peak_bytes = 0;
+    std::uint64_t peak_granules = 0;
   };
 
   std::shared_ptr<state> state_;

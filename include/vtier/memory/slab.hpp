@@ -56,6 +56,7 @@ struct slab_properties {
   std::string name;
   memory_kind kind = memory_kind::host;
   std::size_t size_bytes = 0;
+  std::size_t granule_bytes = 1;           // commit and shrink round their ends up to a multiple of this
   std::size_t alignment_bytes = 256;       // every range in it starts and ends at a multiple of this
   std::size_t offset_alignment_bytes = 1;  // what I/O of a file slab needs of offsets and lengths; 1 when buffered
   std::size_t memory_alignment_bytes = 1;  // what it needs of the memory side

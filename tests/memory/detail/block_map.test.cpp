@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vtier/memory/detail/block_map.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,41 +22,60 @@ std::uint64_t give(block_map& map, std::uint64_t start) {
   return size;
 }
 
-// The blocks cover the region without a gap, no two free ones touch, and the live ones are those that the model has.
-void check_whole(const block_map& map, std::uint64_t first, const std::map<std::uint64_t, std::uint64_t>& model) {
-  std::uint64_t end = first;
+// A region as the tests know it.
+struct region {
+  std::size_t number = 0;
+  std::uint64_t first = 0;
+  std::uint64_t size = 0;
+};
+
+// The blocks cover their regions without a gap, no two free ones touch, and the live ones are those that the model has.
+void check_whole(const block_map& map, std::vector<region> regions,
+                 const std::map<std::uint64_t, std::uint64_t>& model) {
+  std::sort(regions.begin(), regions.end(), [](const region& a, const region& b) { return a.number < b.number; });
+  struct seen {
+    std::uint64_t start, size;
+    bool live;
+  };
+  std::vector<seen> blocks;
+  map.for_each([&](std::uint64_t start, std::uint64_t size, bool live, block_map::handle) {
+    blocks.push_back({start, size, live});
+  });
   std::uint64_t used = 0;
   std::uint64_t largest = 0;
+  std::uint64_t capacity = 0;
   std::size_t live_count = 0;
-  bool free_before = false;
-  bool right = true;
-  map.for_each([&](std::uint64_t start, std::uint64_t size, bool live) {
-    right = right && start == end && size > 0 && !(free_before && !live);
-    end = start + size;
-    free_before = !live;
-    if (live) {
-      const auto at = model.find(start);
-      right = right && at != model.end() && at->second == size;
-      used += size;
-      ++live_count;
-    } else {
-      largest = (std::max)(largest, size);
+  std::size_t at = 0;
+  for (const region& r : regions) {
+    CAPTURE(r.number, r.first, r.size);
+    std::uint64_t end = r.first;
+    std::uint64_t free_at_end = 0;
+    bool right = true;
+    while (end < r.first + r.size) {
+      REQUIRE(at < blocks.size());
+      const seen& b = blocks[at++];
+      right = right && b.start == end && b.size > 0 && !(free_at_end > 0 && !b.live);
+      end += b.size;
+      free_at_end = b.live ? 0 : b.size;
+      largest = (std::max)(largest, free_at_end);
+      if (b.live) {
+        const auto known = model.find(b.start);
+        right = right && known != model.end() && known->second == b.size && map.live_size(b.start) == b.size;
+        used += b.size;
+        ++live_count;
+      }
     }
-  });
-  REQUIRE(right);
+    REQUIRE(right);
+    REQUIRE(end == r.first + r.size);
+    REQUIRE(map.free_at_end(r.number) == free_at_end);
+    capacity += r.size;
+  }
+  REQUIRE(at == blocks.size());
   REQUIRE(live_count == model.size());
   REQUIRE(map.live_count() == live_count);
   REQUIRE(map.used() == used);
   REQUIRE(map.largest_free() == largest);
-  REQUIRE(map.free_at_end() ==
-          (free_before ? end -
-                             [&] {
-                               std::uint64_t start_of_last = 0;
-                               map.for_each([&](std::uint64_t start, std::uint64_t, bool) { start_of_last = start; });
-                               return start_of_last;
-                             }()
-                       : 0));
-  REQUIRE(end == first + map.capacity());
+  REQUIRE(map.capacity() == capacity);
 }
 
 }  // namespace
@@ -66,25 +86,57 @@ TEST_CASE("a map without a region has nothing to give", "[memory][block_map]") {
   CHECK(map.take(1) == block_map::nowhere);
   CHECK(map.give(0, size) == block_map::answer::unknown);
   CHECK(map.largest_free() == 0);
-  CHECK(map.free_at_end() == 0);
-  check_whole(map, 0, {});
+  check_whole(map, {}, {});
+  const std::size_t none = map.add_region(0);
+  CHECK(map.take(1) == block_map::nowhere);
+  CHECK(map.free_at_end(none) == 0);
+  check_whole(map, {{none, 0, 0}}, {});
 }
 
 TEST_CASE("random programs of a map are those of a plain one", "[memory][block_map]") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
     vtier::random_source random{seed};
-    const std::uint64_t first = random.below(3) == 0 ? 0 : 1 + random.below(std::uint64_t{1} << 40U);
     const std::uint64_t size_max = std::uint64_t{1} << (1 + random.below(14));
+    const std::uint64_t apart = std::uint64_t{1} << 30U;
+    const std::size_t region_max = 1 + random.below(5);
     block_map map;
+    std::vector<region> regions;
+    std::uint64_t next_first = random.below(3) == 0 ? 0 : 1 + random.below(std::uint64_t{1} << 40U);
     std::map<std::uint64_t, std::uint64_t> model;
     std::vector<std::uint64_t> starts;
     std::uint64_t refused = 0;
-    for (int step = 0; step < 2'000; ++step) {
-      const std::uint64_t choice = random.below(10);
-      if (choice == 0 && map.capacity() < 400 * size_max) {
-        map.extend(first + map.capacity(), 1 + random.below(4 * size_max));
-      } else if (choice < 6) {
+    std::uint64_t removed = 0;
+    for (int step = 0; step < 3'000; ++step) {
+      const std::uint64_t choice = random.below(20);
+      if (choice == 0 && regions.size() < region_max) {
+        const std::uint64_t size = random.below(2) == 0 ? 0 : 1 + random.below(2 * size_max);
+        regions.push_back({map.add_region(next_first, size), next_first, size});
+        // Some regions begin where the one before may come to end: they stay two all the same.
+        next_first += random.below(2) == 0 ? size : apart;
+        if (size == 0) next_first += apart;
+      } else if (choice <= 2 && map.capacity() < 400 * size_max) {
+        if (regions.empty()) continue;
+        region& r = regions[random.below(regions.size())];
+        const std::uint64_t size = 1 + random.below(4 * size_max);
+        const bool meets = std::any_of(regions.begin(), regions.end(), [&](const region& o) {
+          return o.first >= r.first + r.size && o.first < r.first + r.size + size && o.number != r.number;
+        });
+        if (meets || (next_first >= r.first + r.size && next_first < r.first + r.size + size)) continue;
+        map.extend(r.number, size);
+        r.size += size;
+      } else if (choice == 3 && !regions.empty()) {
+        const std::size_t at = random.below(regions.size());
+        const std::uint64_t free = map.free_at_end(regions[at].number);
+        const std::uint64_t size = random.below(2) == 0 ? free : random.below(free + 1);
+        map.cut_end(regions[at].number, size);
+        regions[at].size -= size;
+        if (regions[at].size == 0 && random.below(2) == 0) {
+          map.remove_region(regions[at].number);
+          regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(at));
+          ++removed;
+        }
+      } else if (choice < 12) {
         const std::uint64_t size = 1 + random.below(random.below(2) == 0 ? size_max : 8);
         const std::uint64_t alignment = random.below(4) == 0 ? std::uint64_t{1} << random.below(10) : 1;
         const std::uint64_t largest = map.largest_free();
@@ -97,6 +149,31 @@ TEST_CASE("random programs of a map are those of a plain one", "[memory][block_m
         REQUIRE(start % alignment == 0);
         REQUIRE(model.emplace(start, size).second);
         starts.push_back(start);
+      } else if (choice == 12 && !starts.empty()) {
+        const std::uint64_t start = starts[random.below(starts.size())];
+        std::uint64_t& size = model.at(start);
+        if (size < 2) continue;
+        const std::uint64_t first_size = 1 + random.below(size - 1);
+        map.split(start, first_size);
+        if (random.below(2) == 0) {
+          map.join(start);
+        } else {
+          model.emplace(start + first_size, size - first_size);
+          starts.push_back(start + first_size);
+          size = first_size;
+        }
+      } else if (choice == 13) {
+        std::vector<block_map::handle> free;
+        std::vector<std::uint64_t> free_starts;
+        map.for_each([&](std::uint64_t start, std::uint64_t, bool live, block_map::handle block) {
+          if (!live) free.push_back(block);
+          if (!live) free_starts.push_back(start);
+        });
+        if (free.empty()) continue;
+        const std::size_t at = random.below(free.size());
+        map.claim(free[at]);
+        model.emplace(free_starts[at], map.live_size(free_starts[at]));
+        starts.push_back(free_starts[at]);
       } else if (!starts.empty()) {
         std::swap(starts[random.below(starts.size())], starts.back());
         const std::uint64_t start = starts.back();
@@ -104,19 +181,20 @@ TEST_CASE("random programs of a map are those of a plain one", "[memory][block_m
         REQUIRE(give(map, start) == model.at(start));
         model.erase(start);
         std::uint64_t size = 0;
-        REQUIRE(map.give(start, size) != block_map::answer::done);
+        REQUIRE(map.give(start, size) == block_map::answer::twice);
       }
-      if (step % 50 == 0) check_whole(map, first, model);
+      if (step % 50 == 0) check_whole(map, regions, model);
     }
-    check_whole(map, first, model);
+    check_whole(map, regions, model);
     while (!starts.empty()) {
       give(map, starts.back());
       model.erase(starts.back());
       starts.pop_back();
     }
-    check_whole(map, first, model);
-    CHECK(map.largest_free() == map.capacity());
+    check_whole(map, regions, model);
+    for (const region& r : regions) CHECK(map.free_at_end(r.number) == r.size);
     CHECK((refused > 0 || seed != 0));
+    CHECK((removed > 0 || seed != 1));
   }
 }
 
@@ -124,7 +202,7 @@ TEST_CASE("the same calls give the same places, also while the table grows", "[m
   const auto places = [] {
     vtier::random_source random{7};
     block_map map;
-    map.extend(1'000, 10'000'000);
+    map.add_region(1'000, 10'000'000);
     std::vector<std::uint64_t> starts;
     std::vector<std::uint64_t> all;
     for (int step = 0; step < 30'000; ++step) {
@@ -147,7 +225,7 @@ TEST_CASE("a block of a class of sizes that is too small for one request does no
           "[memory][block_map]") {
   // 4096 to 4223 granules are one class: the last one to come back is looked at first.
   block_map map;
-  map.extend(0, 100'000);
+  map.add_region(0, 100'000);
   std::vector<std::uint64_t> kept;
   std::vector<std::uint64_t> given;
   for (const std::uint64_t size : {4'200U, 4'100U, 4'101U, 4'102U, 4'103U}) {
@@ -164,7 +242,7 @@ TEST_CASE("a block of a class of sizes that is too small for one request does no
 
 TEST_CASE("what is not a whole block is told from what is none", "[memory][block_map]") {
   block_map map;
-  map.extend(10, 100);
+  map.add_region(10, 100);
   std::uint64_t size = 0;
   const std::uint64_t a = map.take(10);
   const std::uint64_t b = map.take(10);
@@ -173,5 +251,8 @@ TEST_CASE("what is not a whole block is told from what is none", "[memory][block
   CHECK(map.give(a, size) == block_map::answer::done);
   CHECK(map.give(a, size) == block_map::answer::twice);
   CHECK(map.give(b, size) == block_map::answer::done);
-  CHECK(map.give(b, size) == block_map::answer::unknown);  // it is part of a by now
+  CHECK(map.give(b, size) == block_map::answer::twice);
+  CHECK(map.give(a + 1, size) == block_map::answer::twice);  // who knows what was there
+  CHECK(map.give(9, size) == block_map::answer::unknown);
+  CHECK(map.give(110, size) == block_map::answer::unknown);
 }

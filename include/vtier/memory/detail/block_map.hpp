@@ -1,59 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which parts of an address range are taken, for many blocks of all sizes: the bookkeeping of `pool`.
+// Which parts of some address ranges are taken, for many blocks of all sizes: the bookkeeping of `pool`.
 //
 // Two-level segregated fit (Masmano et al., 2004): free blocks hang in lists by size class, bitmaps find the next list
-// that has one, neighbours merge when a block comes back. Every block, live or free, is one 32-byte entry of a hash
-// table by its start, so that a pointer finds its block, and the block its neighbours, in one step each. It never
-// touches the memory that it keeps account of. The same calls give the same addresses.
+// that has one, neighbours merge when a block comes back. Each block is 32 bytes that know their neighbours; live ones
+// are found by their start in a hash table, free ones through their lists and neighbours alone. It never touches the
+// memory that it keeps account of. The same calls give the same addresses.
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <limits>
 #include <vector>
 
 #include <vtier/core/config.hpp>
+#include <vtier/memory/detail/block_index.hpp>
+#include <vtier/memory/detail/huge_page_allocator.hpp>
 
 namespace vtier::detail {
 
-/// A map of live and free blocks.
+/// A map of live and free blocks in regions, each of which begins somewhere and may become longer and shorter.
 ///
 /// Units   granules: what a granule is, its user knows; starts and sizes below 2^48
-/// Needs   starts of all regions apart from each other; one thread at a time
+/// Needs   regions that stay apart from each other; one thread at a time
 /// Cost    give: O(1). take: O(1), but O(free blocks of one size class) where only a block of the request's own class
-///         can hold it. The table of 32 bytes for each block, twice over, doubles when it fills up: O(blocks) then
+///         can hold it. 32 bytes for each block and 5 to 11 for each live one; these tables double: O(blocks) then
 class block_map {
  public:
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
 
-  /// What came of giving a block back; a second time is told as such as long as no block before it has taken it in.
+  /// What came of giving a block back.
   enum class answer { done, unknown, twice };
 
-  block_map() { rebuild(table_min); }
+  /// A block, as long as nothing merges with it.
+  using handle = std::uint32_t;
 
-  /// Makes the region longer by what follows it; the first call says where it begins.
+  block_map() {
+    blocks_.resize(bin_count);
+    for (index bin = 0; bin < bin_count; ++bin) blocks_[bin].up = blocks_[bin].down = bin;
+  }
+
+  /// Makes a region, of no bytes or more; gives its number, that of a region that was removed where there is one.
   ///
-  /// Needs   size > 0; the same `start` in the first call only: later ones continue
   /// Errors  std::bad_alloc: nothing has changed then
-  void extend(std::uint64_t start, std::uint64_t size) {
-    make_room(1);
-    const index last = table_[edge_].before;
-    if (last != edge_ && is_free(last)) {
-      unlist(last);
-      table_[last].size += size;
-      list(last);
+  std::size_t add_region(std::uint64_t start, std::uint64_t size = 0) {
+    make_room();
+    std::size_t number = 0;
+    while (number < regions_.size() && regions_[number] != 0) ++number;
+    if (number == regions_.size()) regions_.push_back(0);
+    const index edge = enter({start, 0, 0, 0, live, 0});
+    link(edge, edge);
+    regions_[number] = edge;
+    if (size > 0) list(insert(start, size, edge, edge));
+    capacity_ += size;
+    return number;
+  }
+
+  /// Makes a region longer by what follows it.
+  ///
+  /// Needs   size > 0
+  /// Errors  std::bad_alloc: nothing has changed then
+  void extend(std::size_t region, std::uint64_t size) {
+    make_room();
+    const index edge = regions_[region];
+    const index last = blocks_[edge].before;
+    if (is_free(last)) {
+      resize_free(last, blocks_[last].size + size);
     } else {
-      const index at = enter(start);
-      table_[at] = {start, size, last, edge_, 0, 0};
-      table_[last].after = at;
-      table_[edge_].before = at;
-      list(at);
+      const std::uint64_t start = blocks_[last].start + blocks_[last].size;  // an edge has no size
+      list(insert(start, size, last, edge));
     }
     capacity_ += size;
+  }
+
+  /// How much of the end of a region is free: what a longer region is added to.
+  [[nodiscard]] std::uint64_t free_at_end(std::size_t region) const noexcept {
+    const index last = blocks_[regions_[region]].before;
+    return is_free(last) ? blocks_[last].size : 0;
+  }
+
+  /// Makes a region shorter.
+  ///
+  /// Needs   size <= free_at_end()
+  void cut_end(std::size_t region, std::uint64_t size) noexcept {
+    VTIER_ASSERT(size <= free_at_end(region), "a region was to lose bytes that are not free");
+    if (size == 0) return;
+    const index last = blocks_[regions_[region]].before;
+    capacity_ -= size;
+    if (size < blocks_[last].size) return resize_free(last, blocks_[last].size - size);
+    unlist(last);
+    remove(last);
+  }
+
+  /// Forgets a region.
+  ///
+  /// Needs   a region without bytes
+  void remove_region(std::size_t region) noexcept {
+    const index edge = regions_[region];
+    VTIER_ASSERT(blocks_[edge].before == edge, "a region was removed that has bytes");
+    leave(edge);
+    regions_[region] = 0;
   }
 
   /// Takes a block; `nowhere` where no free block holds it.
@@ -61,61 +110,79 @@ class block_map {
   /// Needs   size > 0, `alignment` a power of two, in granules
   /// Errors  std::bad_alloc: nothing has changed then
   std::uint64_t take(std::uint64_t size, std::uint64_t alignment = 1) {
-    make_room(2);
-    const std::uint64_t wanted = size + (alignment - 1);
-    const index found = fit(wanted);
-    if (found == end_) return nowhere;
-    unlist(found);
-    const index at = alignment == 1 ? found : cut_front(found, alignment);
-    block& b = table_[at];
-    if (b.size > size) cut_rest(at, size);
-    b.up = live;
-    used_ += size;
-    ++live_count_;
-    return b.start;
+    make_room();
+    const index found = fit(size + (alignment - 1));
+    if (found == none) return nowhere;
+    index at = found;
+    if (const std::uint64_t front = -blocks_[found].start & (alignment - 1); front > 0) {
+      at = insert(blocks_[found].start + front, blocks_[found].size - front, found, blocks_[found].after);
+      resize_free(found, front);
+      if (blocks_[at].size > size) {
+        list(insert(blocks_[at].start + size, blocks_[at].size - size, at, blocks_[at].after));
+        blocks_[at].size = size;
+      }
+    } else if (blocks_[found].size > size) {
+      // The rest stays where it is, in its list if it can.
+      block& rest = blocks_[found];
+      at = insert(rest.start, size, rest.before, found);
+      rest.start += size;
+      resize_free(found, rest.size - size);
+    } else {
+      unlist(found);
+    }
+    make_live(at);
+    return blocks_[at].start;
   }
 
   /// Gives the block that begins at `start` back; `size` gets how long it was.
+  ///
+  /// Cost    O(blocks) where there is no such block: whether there was one is looked for
   answer give(std::uint64_t start, std::uint64_t& size) noexcept {
-    index at = find(start);
-    block& b = table_[at];
-    if (b.up != live) return is_free(at) ? answer::twice : answer::unknown;
+    const index at = live_.take_out(start, blocks_);
+    if (at == none) return is_within_free(start) ? answer::twice : answer::unknown;
+    const block b = blocks_[at];
     size = b.size;
     used_ -= b.size;
-    --live_count_;
-    if (const index after = b.after; is_free(after)) {
-      unlist(after);
-      b.size += table_[after].size;
-      link(at, table_[after].after);
-      leave(after);
-    }
-    if (const index before = b.before; is_free(before)) {
-      unlist(before);
-      table_[before].size += b.size;
-      link(before, b.after);
+    const bool joins_before = is_free(b.before);
+    if (is_free(b.after)) {
+      block& after = blocks_[b.after];
+      after.start = b.start;
+      if (!joins_before) {
+        resize_free(b.after, after.size + b.size);
+        link(b.before, b.after);
+        leave(at);
+        return answer::done;
+      }
+      resize_free(b.before, blocks_[b.before].size + b.size + after.size);
+      unlist(b.after);
+      link(b.before, after.after);
+      leave(b.after);
       leave(at);
-      at = before;
+    } else if (joins_before) {
+      resize_free(b.before, blocks_[b.before].size + b.size);
+      link(b.before, b.after);
+      leave(at);
+    } else {
+      list(at);
     }
-    list(at);
     return answer::done;
   }
 
   /// How long the live block is that begins at `start`; 0 where there is none.
   [[nodiscard]] std::uint64_t live_size(std::uint64_t start) const noexcept {
-    const index at = find(start);
-    return table_[at].up == live ? table_[at].size : 0;
+    const index at = live_.find(start, blocks_);
+    return at == none ? 0 : blocks_[at].size;
   }
 
   /// Makes a free block live as it is.
   ///
-  /// Needs   the start of a free block
-  void claim(std::uint64_t start) noexcept {
-    const index at = find(start);
-    VTIER_ASSERT(at != edge_ && is_free(at), "a block was to be taken whole that is not free");
+  /// Needs   a free block
+  /// Errors  std::bad_alloc: nothing has changed then
+  void claim(handle at) {
+    VTIER_ASSERT(is_free(at), "a block was to be taken whole that is not free");
+    make_room();
     unlist(at);
-    table_[at].up = live;
-    used_ += table_[at].size;
-    ++live_count_;
+    make_live(at);
   }
 
   /// Cuts a live block in two live ones, the first of `size`.
@@ -123,32 +190,23 @@ class block_map {
   /// Needs   the start of a live block, 0 < size < its size
   /// Errors  std::bad_alloc: nothing has changed then
   void split(std::uint64_t start, std::uint64_t size) {
-    make_room(1);
-    const index at = find(start);
-    VTIER_ASSERT(table_[at].up == live && size > 0 && size < table_[at].size, "a block was cut where it is not");
-    const index rest = enter(start + size);
-    table_[rest] = {start + size, table_[at].size - size, at, at, live, 0};
-    link(rest, table_[at].after);
-    link(at, rest);
-    table_[at].size = size;
-    ++live_count_;
+    make_room();
+    const index at = live_.find(start, blocks_);
+    VTIER_ASSERT(at != none && size > 0 && size < blocks_[at].size, "a block was cut where it is not");
+    const index rest = insert(start + size, blocks_[at].size - size, at, blocks_[at].after);
+    blocks_[at].size = size;
+    blocks_[rest].up = live;
+    live_.put_in(rest, blocks_);
   }
 
   /// Makes a live block and the live one behind it one.
   void join(std::uint64_t start) noexcept {
-    const index at = find(start);
-    const index after = table_[at].after;
-    VTIER_ASSERT(table_[at].up == live && table_[after].up == live, "two blocks were joined that are not both live");
-    table_[at].size += table_[after].size;
-    link(at, table_[after].after);
-    leave(after);
-    --live_count_;
-  }
-
-  /// How much of the end of the region is free: what a longer region is added to.
-  [[nodiscard]] std::uint64_t free_at_end() const noexcept {
-    const index last = table_[edge_].before;
-    return last != edge_ && is_free(last) ? table_[last].size : 0;
+    const index at = live_.find(start, blocks_);
+    VTIER_ASSERT(at != none, "two blocks were joined that are not both live");
+    const index after = live_.take_out(blocks_[blocks_[at].after].start, blocks_);
+    VTIER_ASSERT(after != none && after == blocks_[at].after, "two blocks were joined that are not both live");
+    blocks_[at].size += blocks_[after].size;
+    remove(after);
   }
 
   /// The longest free block.
@@ -157,230 +215,185 @@ class block_map {
   [[nodiscard]] std::uint64_t largest_free() const noexcept {
     if (summary_ == 0) return 0;
     const std::size_t word = static_cast<unsigned>(std::bit_width(summary_)) - 1;
-    const std::size_t bin = word * 64 + static_cast<unsigned>(std::bit_width(words_[word])) - 1;
+    const index bin = static_cast<index>(word * 64 + static_cast<unsigned>(std::bit_width(words_[word])) - 1);
     std::uint64_t largest = 0;
-    for (index at = heads_[bin]; at != end_; at = table_[at].down) largest = (std::max)(largest, table_[at].size);
+    for (index at = blocks_[bin].down; at != bin; at = blocks_[at].down) {
+      largest = (std::max)(largest, blocks_[at].size);
+    }
     return largest;
   }
 
-  /// Shows each block in order of address: (start, size, live).
+  /// Shows each block, region after region, in order of address: (start, size, live, handle).
   template <class Function>
   void for_each(Function&& function) const {
-    for (index at = table_[edge_].after; at != edge_; at = table_[at].after) {
-      function(std::uint64_t{table_[at].start}, std::uint64_t{table_[at].size}, table_[at].up == live);
+    for (const index edge : regions_) {
+      if (edge == 0) continue;
+      for (index at = blocks_[edge].after; at != edge; at = blocks_[at].after) {
+        const block& b = blocks_[at];
+        function(std::uint64_t{b.start}, std::uint64_t{b.size}, b.up == live, handle{at});
+      }
     }
   }
 
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
-  [[nodiscard]] std::size_t live_count() const noexcept { return live_count_; }
+  [[nodiscard]] std::size_t live_count() const noexcept { return live_.size(); }
 
  private:
   using index = std::uint32_t;
 
-  // One block, or an empty entry. Links are positions in the table: `before` and `after` of the neighbours in address
-  // order, `up` and `down` in a list of free blocks. In a block that is in no list `up` says what it is.
+  // A block. `before` and `after` are its neighbours in address order, around in a circle with the edge of its region,
+  // which has the region's start and no bytes. `up` and `down` are its neighbours in a list of free blocks, a circle
+  // with the head of the list, whose number is that of the size class. In live blocks and edges `up` says that they
+  // are.
   struct block {
-    std::uint64_t start = nowhere;
+    std::uint64_t start = 0;
     std::uint64_t size = 0;
     index before = 0;
     index after = 0;
-    index up = empty;
+    index up = 0;
     index down = 0;
   };
   static_assert(sizeof(block) == 32);
 
   static constexpr index live = ~index{0};
-  static constexpr index edge = live - 1;   // the entry beyond the first and the last block, and the end of lists
-  static constexpr index left = live - 2;   // a block was here: a search goes on
-  static constexpr index empty = live - 3;  // a search ends
+  static constexpr index none = block_index::none;
 
-  static constexpr std::size_t table_min = 256;
   static constexpr unsigned fine_bits = 5;  // size classes are a 32nd of a power of two apart
   static constexpr std::size_t fine = std::size_t{1} << fine_bits;
-  static constexpr std::size_t bin_count = (49 - fine_bits) * fine;
-  static constexpr std::size_t word_count = (bin_count + 63) / 64;
-  static_assert(word_count <= 64);
+  static constexpr index bin_count = (49 - fine_bits) * fine;
+  static constexpr std::size_t word_count = bin_count / 64 + 1;
+  static_assert(word_count < 64);
 
-  static std::size_t bin_of(std::uint64_t size) noexcept {
-    if (size < fine) return size;
-    const unsigned shift = static_cast<unsigned>(std::bit_width(size)) - 1 - fine_bits;
-    return (std::size_t{shift} << fine_bits) + (size >> shift);
+  static index bin_of(std::uint64_t size) noexcept {
+    if (size < fine) return static_cast<index>(size);
+    const unsigned shift = (63U - fine_bits) - static_cast<unsigned>(__builtin_clzll(size));
+    return static_cast<index>((std::uint64_t{shift} << fine_bits) + (size >> shift));
   }
 
-  [[nodiscard]] bool is_free(index at) const noexcept { return table_[at].up < empty; }
+  [[nodiscard]] bool is_free(index at) const noexcept { return blocks_[at].up != live; }
+
+  [[nodiscard]] bool is_within_free(std::uint64_t start) const noexcept {
+    bool within = false;
+    for_each([&](std::uint64_t first, std::uint64_t size, bool is_live, handle) {
+      within = within || (!is_live && start - first < size);
+    });
+    return within;
+  }
 
   void link(index first, index second) noexcept {
-    table_[first].after = second;
-    table_[second].before = first;
+    blocks_[first].after = second;
+    blocks_[second].before = first;
+  }
+
+  void make_live(index at) noexcept {
+    blocks_[at].up = live;
+    used_ += blocks_[at].size;
+    live_.put_in(at, blocks_);
   }
 
   // Lists of free blocks.
 
   void list(index at) noexcept {
-    block& b = table_[at];
-    const std::size_t bin = bin_of(b.size);
-    b.up = end_;
-    b.down = heads_[bin];
-    table_[b.down].up = at;
-    heads_[bin] = at;
+    block& b = blocks_[at];
+    const index bin = bin_of(b.size);
+    b.up = bin;
+    b.down = blocks_[bin].down;
+    blocks_[b.down].up = at;
+    blocks_[bin].down = at;
     words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
     summary_ |= std::uint64_t{1} << (bin / 64);
   }
 
   void unlist(index at) noexcept {
-    const block& b = table_[at];
-    table_[b.down].up = b.up;
-    if (b.up != end_) {
-      table_[b.up].down = b.down;
-      return;
-    }
-    const std::size_t bin = bin_of(b.size);
-    heads_[bin] = b.down;
-    if (b.down != end_) return;
-    words_[bin / 64] &= ~(std::uint64_t{1} << (bin % 64));
-    if (words_[bin / 64] == 0) summary_ &= ~(std::uint64_t{1} << (bin / 64));
+    const index up = blocks_[at].up;
+    const index down = blocks_[at].down;
+    blocks_[up].down = down;
+    blocks_[down].up = up;
+    if (up != down) return;  // else the head alone is left
+    words_[up / 64] &= ~(std::uint64_t{1} << (up % 64));
+    if (words_[up / 64] == 0) summary_ &= ~(std::uint64_t{1} << (up / 64));
   }
 
-  // A block of the wanted size's own class where one of its first few fits, else of the next class that has any, else
-  // whichever of its own class fits.
+  // A free block keeps its place where it keeps its class.
+  void resize_free(index at, std::uint64_t size) noexcept {
+    const bool moves = bin_of(blocks_[at].size) != bin_of(size);
+    if (moves) unlist(at);
+    blocks_[at].size = size;
+    if (moves) list(at);
+  }
+
+  // A block of the wanted size's own class where the first fits, else of the next class that has any, else whichever of
+  // its own class fits.
   [[nodiscard]] index fit(std::uint64_t wanted) const noexcept {
-    const std::size_t bin = bin_of(wanted);
-    if (bin >= bin_count) return end_;
-    index at = heads_[bin];
-    for (std::size_t tries = 2; tries > 0 && at != end_; at = table_[at].down, --tries) {
-      if (table_[at].size >= wanted) return at;
-    }
-    const std::size_t next = bin + 1;
+    if (wanted >> 48U != 0) return none;
+    const index bin = bin_of(wanted);
+    index at = blocks_[bin].down;  // the head itself has no size
+    if (blocks_[at].size >= wanted) return at;
+    const index next = bin + 1;
     std::size_t word = next / 64;
-    std::uint64_t bits = word < word_count ? words_[word] & (~std::uint64_t{0} << (next % 64)) : 0;
+    std::uint64_t bits = words_[word] & (~std::uint64_t{0} << (next % 64));
     if (bits == 0) {
-      const std::uint64_t later = word < 63 ? summary_ & (~std::uint64_t{0} << (word + 1)) : 0;
+      const std::uint64_t later = summary_ & (~std::uint64_t{0} << (word + 1));
       if (later == 0) {
-        while (at != end_ && table_[at].size < wanted) at = table_[at].down;
-        return at;
+        while (at != bin && blocks_[at].size < wanted) at = blocks_[at].down;
+        return at != bin ? at : none;
       }
       word = static_cast<std::size_t>(std::countr_zero(later));
       bits = words_[word];
     }
-    return heads_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
+    return blocks_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))].down;
   }
 
-  // Leaves what lies before the first aligned start to a free block; gives the block that begins there.
-  index cut_front(index at, std::uint64_t alignment) noexcept {
-    const std::uint64_t start = (table_[at].start + alignment - 1) & ~(alignment - 1);
-    const std::uint64_t front = start - table_[at].start;
-    if (front == 0) return at;
-    const index rest = enter(start);
-    table_[rest] = {start, table_[at].size - front, at, at, 0, 0};
-    link(rest, table_[at].after);
-    link(at, rest);
-    table_[at].size = front;
-    list(at);
-    return rest;
+  // Entries of blocks.
+
+  // Room for two more blocks and one more live one, so that nothing fails half way.
+  void make_room() {
+    if (spare_ == none || blocks_[spare_].down == none || live_.is_full()) [[unlikely]]
+      make_more_room();
   }
-
-  void cut_rest(index at, std::uint64_t size) noexcept {
-    const index rest = enter(table_[at].start + size);
-    table_[rest] = {table_[at].start + size, table_[at].size - size, at, at, 0, 0};
-    link(rest, table_[at].after);
-    link(at, rest);
-    table_[at].size = size;
-    list(rest);
-  }
-
-  // The table: open addressing, next entry first. An entry that leaves where the next one is in use leaves a mark.
-
-  [[nodiscard]] std::size_t home(std::uint64_t start) const noexcept { return start * 0x9E3779B97F4A7C15U >> shift_; }
-
-  // The entry of a start; that of the edge where there is none.
-  [[nodiscard]] index find(std::uint64_t start) const noexcept {
-    for (std::size_t at = home(start);; at = (at + 1) & mask_) {
-      if (table_[at].start == start) return static_cast<index>(at);
-      if (table_[at].up == empty) return edge_;
+  [[gnu::noinline, gnu::cold]] void make_more_room() {
+    const std::size_t size = blocks_.size();
+    if (spare_ == none || blocks_[spare_].down == none) {
+      if (size > std::numeric_limits<index>::max() / 2) throw std::bad_alloc{};
+      blocks_.resize(2 * size);
+      for (std::size_t at = 2 * size; at-- > size;) leave(static_cast<index>(at));
     }
+    if (live_.is_full()) live_.grow(blocks_);
   }
 
-  // An entry for a start that has none.
-  index enter(std::uint64_t start) noexcept {
-    std::size_t at = home(start);
-    while (table_[at].up != empty && table_[at].up != left) at = (at + 1) & mask_;
-    if (table_[at].up == empty) ++filled_count_;
-    ++block_count_;
-    return static_cast<index>(at);
-  }
-
-  void leave(index gone) noexcept {
-    --block_count_;
-    table_[gone].start = nowhere;
-    table_[gone].up = left;
-    if (table_[(gone + 1) & mask_].up != empty) return;
-    for (std::size_t at = gone; table_[at].up == left; at = (at - 1) & mask_) {
-      table_[at].up = empty;
-      --filled_count_;
-    }
-  }
-
-  void make_room(std::size_t count) {
-    const std::size_t size = mask_ + 1;
-    if ((filled_count_ + count) * 2 <= size) return;
-    rebuild((block_count_ + count) * 3 > size ? size * 2 : size);
-  }
-
-  // A table of `size` entries with the same blocks; the edge's entry and the end of lists stand behind it.
-  void rebuild(std::size_t size) {
-    std::vector<block> old(size + 2);
-    std::vector<index> moved(table_.size());
-    old.swap(table_);
-    const index old_edge = edge_;
-    const index old_end = end_;
-    mask_ = size - 1;
-    shift_ = 64U - static_cast<unsigned>(std::countr_zero(size));
-    edge_ = static_cast<index>(size);
-    end_ = edge_ + 1;
-    table_[edge_] = {nowhere, 0, edge_, edge_, edge, 0};
-    table_[end_].up = edge;
-    if (old.empty()) return heads_.fill(end_);
-    filled_count_ = block_count_ = 0;
-    moved[old_edge] = edge_;
-    moved[old_end] = end_;
-    const auto is_block = [](const block& b) { return b.up == live || b.up < empty; };
-    for (std::size_t i = 0; i < old_edge; ++i) {
-      if (is_block(old[i])) moved[i] = enter_copy(old[i]);
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      block& b = table_[i];
-      if (!is_block(b)) continue;
-      b.before = moved[b.before];
-      b.after = moved[b.after];
-      if (b.up == live) continue;
-      b.up = moved[b.up];
-      b.down = moved[b.down];
-    }
-    table_[edge_].before = moved[old[old_edge].before];
-    table_[edge_].after = moved[old[old_edge].after];
-    for (index& head : heads_) head = moved[head];
-  }
-
-  index enter_copy(const block& b) noexcept {
-    const index at = enter(b.start);
-    table_[at] = b;
+  index enter(const block& b) noexcept {
+    const index at = spare_;
+    spare_ = blocks_[at].down;
+    blocks_[at] = b;
     return at;
   }
 
-  std::vector<block> table_;
-  std::size_t mask_ = 0;
-  unsigned shift_ = 0;
-  index edge_ = 0;
-  index end_ = 0;
-  std::size_t filled_count_ = 0;  // entries that a search passes
-  std::size_t block_count_ = 0;
-  std::size_t live_count_ = 0;
+  index insert(std::uint64_t start, std::uint64_t size, index before, index after) noexcept {
+    const index at = enter({start, size, before, after, live, 0});
+    blocks_[before].after = at;
+    blocks_[after].before = at;
+    return at;
+  }
+
+  void leave(index at) noexcept {
+    blocks_[at].down = spare_;
+    spare_ = at;
+  }
+
+  void remove(index at) noexcept {
+    link(blocks_[at].before, blocks_[at].after);
+    leave(at);
+  }
+
+  std::vector<block, huge_page_allocator<block>> blocks_;  // first the heads of the lists
+  index spare_ = none;
+  block_index live_;
+  std::vector<index> regions_;  // the edge of each; 0 where it was removed
   std::uint64_t used_ = 0;
   std::uint64_t capacity_ = 0;
   std::uint64_t summary_ = 0;
   std::array<std::uint64_t, word_count> words_{};
-  std::array<index, bin_count> heads_{};
 };
 
 }  // namespace vtier::detail

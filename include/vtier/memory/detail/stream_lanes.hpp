@@ -122,29 +122,41 @@ class stream_lanes {
     for (std::size_t at = 0; at < lanes_.size(); ++at) {
       if (at != own && !lanes_[at].events.empty()) on_.wait(stream, lanes_[at].events.back());
     }
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
-    map_->for_each([&](std::uint64_t start, std::uint64_t size, bool live) {
-      if (!live || pieces_.count(start) != 0) all.emplace_back(start, size);
+    struct part {
+      std::uint64_t start;
+      std::uint64_t size;
+      bool live;
+      block_map::handle block;
+    };
+    std::vector<part> all;
+    map_->for_each([&](std::uint64_t start, std::uint64_t size, bool live, block_map::handle block) {
+      if (!live || pieces_.count(start) != 0) all.push_back({start, size, live, block});
     });
     const std::uint64_t number = mark(own);
-    for (const auto& [start, size] : all) {
-      if (const auto there = pieces_.find(start); there != pieces_.end()) {
-        if (there->second.lane != own || there->second.number != number) {
-          auto in_size = lanes_[there->second.lane].by_size.extract({size, start});
-          auto in_number = lanes_[there->second.lane].by_number.extract({there->second.number, start});
-          in_number.value().first = number;
-          lanes_[own].by_size.insert(std::move(in_size));
-          lanes_[own].by_number.insert(std::move(in_number));
-          there->second.lane = own;
-          there->second.number = number;
+    for (const part& p : all) {
+      if (!p.live) {
+        map_->claim(p.block);
+        try {
+          add(p.start, p.size, own, number);
+        } catch (...) {
+          std::uint64_t size = 0;
+          map_->give(p.start, size);
+          throw;
         }
-      } else {
-        add(start, size, own, number);
-        map_->claim(start);
+        continue;
       }
+      piece& there = pieces_.find(p.start)->second;
+      if (there.lane == own && there.number == number) continue;
+      auto in_size = lanes_[there.lane].by_size.extract({p.size, p.start});
+      auto in_number = lanes_[there.lane].by_number.extract({there.number, p.start});
+      in_number.value().first = number;
+      lanes_[own].by_size.insert(std::move(in_size));
+      lanes_[own].by_number.insert(std::move(in_number));
+      there.lane = own;
+      there.number = number;
     }
-    for (const auto& [start, size] : all) {
-      if (pieces_.count(start) != 0) join_neighbours(start);
+    for (const part& p : all) {
+      if (pieces_.count(p.start) != 0) join_neighbours(p.start);
     }
   }
 

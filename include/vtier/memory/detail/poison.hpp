@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AddressSanitizer is told which host memory of a pool is nobody's, so that a use after free is reported there as it is
+// for the heap. Elsewhere these are nothing.
+
+#include <cstddef>
+#include <cstdint>
+
+#include <vtier/core/config.hpp>
+#include <vtier/memory/slab.hpp>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define VTIER_POISONS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VTIER_POISONS 1
+#endif
+#endif
+
+#ifdef VTIER_POISONS
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace vtier::detail {
+
+#ifdef VTIER_POISONS
+/// Whether a pool of such memory marks what is free.
+template <memory_kind Kind>
+inline constexpr bool poisons = Kind == memory_kind::host;
+
+/// Makes each access to the bytes a report.
+inline void poison(std::uintptr_t first, std::size_t size_bytes) noexcept {
+  __asan_poison_memory_region(reinterpret_cast<void*>(first), size_bytes);
+}
+
+/// Makes the bytes anybody's again.
+inline void unpoison(std::uintptr_t first, std::size_t size_bytes) noexcept {
+  __asan_unpoison_memory_region(reinterpret_cast<void*>(first), size_bytes);
+}
+#undef VTIER_POISONS
+#else
+template <memory_kind Kind>
+inline constexpr bool poisons = false;
+inline void poison(std::uintptr_t /*first*/, std::size_t /*size_bytes*/) noexcept {}
+inline void unpoison(std::uintptr_t /*first*/, std::size_t /*size_bytes*/) noexcept {}
+#endif
+
+}  // namespace vtier::detail
