@@ -380,7 +380,7 @@ TEST_CASE("several threads use a pool as one does", "[memory][pool]") {
       std::vector<held> live;
       --waiting;
       while (waiting > 0) std::this_thread::yield();
-      for (int step = 0; step < 20'000; ++step) {
+      for (int step = 0; step < 300'000; ++step) {
         if (live.size() < 20) {
           const std::size_t size = 4 + random.below(20'000);
           live.push_back({static_cast<unsigned*>(pool.allocate(size, 256)), size});
@@ -401,7 +401,7 @@ TEST_CASE("several threads use a pool as one does", "[memory][pool]") {
   CHECK(pool.live_count() == 0);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if VTIER_HAS_ADDRESS_SANITIZER
 TEST_CASE("under AddressSanitizer a use after free is reported in pooled memory too", "[memory][pool]") {
   const vtier::pool pool{vtier::numa{{.budget = 1_MiB}}};
   auto* const p = static_cast<volatile char*>(pool.allocate(1'000, 16));

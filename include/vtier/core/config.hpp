@@ -29,6 +29,18 @@
 #define VTIER_HAS_URING 0
 #endif
 
+// Whether AddressSanitizer watches this translation unit.
+#if defined(__SANITIZE_ADDRESS__)
+#define VTIER_HAS_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VTIER_HAS_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifndef VTIER_HAS_ADDRESS_SANITIZER
+#define VTIER_HAS_ADDRESS_SANITIZER 0
+#endif
+
 // Exceptions must be the same type in every shared library of a process, also with -fvisibility=hidden.
 #define VTIER_EXPORT __attribute__((visibility("default")))
 

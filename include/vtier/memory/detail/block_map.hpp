@@ -355,7 +355,7 @@ class block_map {
   [[gnu::noinline, gnu::cold]] void make_more_room() {
     const std::size_t size = blocks_.size();
     if (spare_ == none || blocks_[spare_].down == none) {
-      if (size > std::numeric_limits<index>::max() / 2) throw std::bad_alloc{};
+      if (size > (std::numeric_limits<index>::max)() / 2) throw std::bad_alloc{};
       blocks_.resize(2 * size);
       for (std::size_t at = 2 * size; at-- > size;) leave(static_cast<index>(at));
     }

@@ -25,7 +25,7 @@ struct huge_page_allocator {
   huge_page_allocator(const huge_page_allocator<U>& /*other*/) noexcept {}
 
   [[nodiscard]] T* allocate(std::size_t count) {
-    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_alloc{};
+    if (count > (std::numeric_limits<std::size_t>::max)() / sizeof(T)) throw std::bad_alloc{};
     const std::size_t size_bytes = count * sizeof(T);
     void* const got = ::operator new(size_bytes, alignment(size_bytes));
     if (size_bytes >= page_bytes) ::madvise(got, size_bytes, MADV_HUGEPAGE);  // ordinary pages work too

@@ -10,21 +10,13 @@
 #include <vtier/core/config.hpp>
 #include <vtier/memory/slab.hpp>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define VTIER_POISONS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define VTIER_POISONS 1
-#endif
-#endif
-
-#ifdef VTIER_POISONS
+#if VTIER_HAS_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #endif
 
 namespace vtier::detail {
 
-#ifdef VTIER_POISONS
+#if VTIER_HAS_ADDRESS_SANITIZER
 /// Whether a pool of such memory marks what is free.
 template <memory_kind Kind>
 inline constexpr bool poisons = Kind == memory_kind::host;
@@ -38,7 +30,6 @@ inline void poison(std::uintptr_t first, std::size_t size_bytes) noexcept {
 inline void unpoison(std::uintptr_t first, std::size_t size_bytes) noexcept {
   __asan_unpoison_memory_region(reinterpret_cast<void*>(first), size_bytes);
 }
-#undef VTIER_POISONS
 #else
 template <memory_kind Kind>
 inline constexpr bool poisons = false;

@@ -244,7 +244,7 @@ class pool_memory {
   // To a multiple of a step that need not be a power of two.
   static std::size_t rounded_up(std::size_t size_bytes, std::size_t step_bytes) noexcept {
     return checked_add(size_bytes, step_bytes - 1 - (size_bytes - 1) % step_bytes)
-        .value_or(std::numeric_limits<std::size_t>::max());
+        .value_or((std::numeric_limits<std::size_t>::max)());
   }
 
   bool add_chunk(std::size_t wanted_bytes) {
