@@ -35,15 +35,15 @@ class block_index {
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Whether there is no room for one more.
-  [[nodiscard]] bool is_full() const noexcept { return size_ == limit_; }
-
-  /// Makes room for as many again.
+  /// Makes room for `count` in all.
   ///
   /// Errors  std::bad_alloc: nothing has changed then
   template <class Blocks>
-  void grow(const Blocks& blocks) {
-    table old(2 * buckets_.size());
+  void reserve(std::size_t count, const Blocks& blocks) {
+    std::size_t wanted = buckets_.size();
+    while (count > places_used * wanted) wanted *= 2;
+    if (wanted == buckets_.size()) return;
+    table old(wanted);
     old.swap(buckets_);
     adopt_table();
     size_ = 0;
@@ -58,35 +58,38 @@ class block_index {
   template <class Blocks>
   void put_in(index number, const Blocks& blocks) noexcept {
     const std::uint64_t hash = mixed(blocks[number].start);
-    std::size_t at = hash >> shift_;
-    while (first_[at].free_places() == 0) {
-      first_[at].word += one_passed;
-      at = (at + 1) & mask_;
-    }
-    bucket& b = first_[at];
-    const unsigned bit = lowest_bit(b.free_places()) & ~7U;
-    b.word |= tag_of(hash) << bit;
-    b.number[bit / 8] = number;
+    bucket* b = &first_[home_of(hash)];
+    while (b->free_places() == 0) [[unlikely]] {
+        b->word += one_passed;
+        b = next(b);
+      }
+    const unsigned bit = lowest_bit(b->free_places()) & ~7U;
+    b->word |= tag_of(hash) << bit;
+    b->number[bit / 8] = number;
     ++size_;
   }
 
-  [[nodiscard]] index find(std::uint64_t start, const auto& blocks) const noexcept {
-    return search(start, blocks).number;
+  template <class Blocks>
+  [[nodiscard]] index find(std::uint64_t start, const Blocks& blocks) const noexcept {
+    const place p = search(start, blocks);
+    return p.in == nullptr ? none : p.in->number[p.bit / 8];
   }
 
   /// Takes one out and gives its number; none where there is no such start.
   template <class Blocks>
   index take_out(std::uint64_t start, const Blocks& blocks) noexcept {
-    const found f = search(start, blocks);
-    if (f.number == none) return none;
-    first_[f.bucket_at].word &= ~(std::uint64_t{0xFF} << f.bit);
-    for (std::size_t at = f.home; at != f.bucket_at; at = (at + 1) & mask_) first_[at].word -= one_passed;
+    const place p = search(start, blocks);
+    if (p.in == nullptr) [[unlikely]]
+      return none;
+    p.in->word &= ~(std::uint64_t{0xFF} << p.bit);
+    for (bucket* b = &first_[home_of(mixed(start))]; b != p.in; b = next(b)) [[unlikely]] b->word -= one_passed;
     --size_;
-    return f.number;
+    return p.in->number[p.bit / 8];
   }
 
  private:
   static constexpr std::size_t places = 6;
+  static constexpr std::size_t places_used = 3;  // of these on average, where the table is as full as it gets
   static constexpr std::size_t size_min = 64;
   static constexpr std::uint64_t one_passed = std::uint64_t{1} << 48U;
   static constexpr std::uint64_t ones = 0x0000'0101'0101'0101U;
@@ -109,45 +112,41 @@ class block_index {
   static_assert(sizeof(bucket) == 32);
   using table = std::vector<bucket, huge_page_allocator<bucket>>;
 
-  struct found {
-    index number = none;
+  struct place {
+    bucket* in = nullptr;
     unsigned bit = 0;  // of its byte
-    std::size_t bucket_at = 0;
-    std::size_t home = 0;
   };
 
   static unsigned lowest_bit(std::uint64_t bits) noexcept { return static_cast<unsigned>(__builtin_ctzll(bits)); }
   static std::uint64_t mixed(std::uint64_t start) noexcept { return start * 0x9E3779B97F4A7C15U; }
-  static std::uint64_t tag_of(std::uint64_t hash) noexcept { return 0x80U | (hash >> 20U & 0x7F); }
+  static std::uint64_t tag_of(std::uint64_t hash) noexcept { return 0x80U | hash >> 57U; }
+  [[nodiscard]] std::size_t home_of(std::uint64_t hash) const noexcept { return hash >> 32U & mask_; }
+  [[nodiscard]] bucket* next(bucket* b) const noexcept {
+    return &first_[(static_cast<std::size_t>(b - first_) + 1) & mask_];
+  }
 
   template <class Blocks>
-  [[nodiscard]] found search(std::uint64_t start, const Blocks& blocks) const noexcept {
+  [[nodiscard]] place search(std::uint64_t start, const Blocks& blocks) const noexcept {
     const std::uint64_t hash = mixed(start);
-    const std::size_t home = hash >> shift_;
-    for (std::size_t at = home;; at = (at + 1) & mask_) {
-      const bucket& b = first_[at];
-      for (std::uint64_t m = b.matches(tag_of(hash)); m != 0; m &= m - 1) {
+    for (bucket* b = &first_[home_of(hash)];; b = next(b)) {
+      for (std::uint64_t m = b->matches(tag_of(hash)); m != 0; m &= m - 1) {
         const unsigned bit = lowest_bit(m) & ~7U;
-        const index number = b.number[bit / 8];
-        if (blocks[number].start == start) return {number, bit, at, home};
+        if (blocks[b->number[bit / 8]].start == start) [[likely]]
+          return {b, bit};
       }
-      if (b.passed() == 0) return {none, 0, at, home};
+      if (b->passed() == 0) return {};
     }
   }
 
   void adopt_table() noexcept {
     first_ = buckets_.data();
     mask_ = buckets_.size() - 1;
-    limit_ = 3 * buckets_.size();
-    shift_ = 64 - lowest_bit(buckets_.size());
   }
 
   table buckets_;
   bucket* first_ = nullptr;
   std::size_t mask_ = 0;
-  unsigned shift_ = 0;
   std::size_t size_ = 0;
-  std::size_t limit_ = 0;  // half of the places
 };
 
 }  // namespace vtier::detail

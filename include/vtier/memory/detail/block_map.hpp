@@ -113,15 +113,10 @@ class block_map {
     make_room();
     const index found = fit(size + (alignment - 1));
     if (found == none) return nowhere;
+    if ((blocks_[found].start & (alignment - 1)) != 0) [[unlikely]]
+      return take_middle(found, size, alignment);
     index at = found;
-    if (const std::uint64_t front = -blocks_[found].start & (alignment - 1); front > 0) {
-      at = insert(blocks_[found].start + front, blocks_[found].size - front, found, blocks_[found].after);
-      resize_free(found, front);
-      if (blocks_[at].size > size) {
-        list(insert(blocks_[at].start + size, blocks_[at].size - size, at, blocks_[at].after));
-        blocks_[at].size = size;
-      }
-    } else if (blocks_[found].size > size) {
+    if (blocks_[found].size > size) {
       // The rest stays where it is, in its list if it can.
       block& rest = blocks_[found];
       at = insert(rest.start, size, rest.before, found);
@@ -146,15 +141,15 @@ class block_map {
     const bool joins_before = is_free(b.before);
     if (is_free(b.after)) {
       block& after = blocks_[b.after];
-      after.start = b.start;
       if (!joins_before) {
+        after.start = b.start;
         resize_free(b.after, after.size + b.size);
         link(b.before, b.after);
         leave(at);
         return answer::done;
       }
-      resize_free(b.before, blocks_[b.before].size + b.size + after.size);
       unlist(b.after);
+      resize_free(b.before, blocks_[b.before].size + b.size + after.size);
       link(b.before, after.after);
       leave(b.after);
       leave(at);
@@ -265,11 +260,15 @@ class block_map {
   static constexpr std::size_t word_count = bin_count / 64 + 1;
   static_assert(word_count < 64);
 
-  static index bin_of(std::uint64_t size) noexcept {
-    if (size < fine) return static_cast<index>(size);
-    const unsigned shift = (63U - fine_bits) - static_cast<unsigned>(__builtin_clzll(size));
-    return static_cast<index>((std::uint64_t{shift} << fine_bits) + (size >> shift));
+  // By how much a size is shifted for its class: its first bits, six of them where it has so many, are the class.
+  static unsigned shift_of(std::uint64_t size) noexcept {
+    return (63U ^ static_cast<unsigned>(__builtin_clzll(size | fine))) - fine_bits;
   }
+  static index bin_of(std::uint64_t size) noexcept {
+    const unsigned shift = shift_of(size);
+    return (shift << fine_bits) + static_cast<index>(size >> shift);
+  }
+  static bool have_same_bin(std::uint64_t a, std::uint64_t b) noexcept { return (a ^ b) >> shift_of(a) == 0; }
 
   [[nodiscard]] bool is_free(index at) const noexcept { return blocks_[at].up != live; }
 
@@ -292,6 +291,19 @@ class block_map {
     live_.put_in(at, blocks_);
   }
 
+  // A block from an aligned start within a free one.
+  std::uint64_t take_middle(index found, std::uint64_t size, std::uint64_t alignment) noexcept {
+    const std::uint64_t front = -blocks_[found].start & (alignment - 1);
+    const index at = insert(blocks_[found].start + front, blocks_[found].size - front, found, blocks_[found].after);
+    resize_free(found, front);
+    if (blocks_[at].size > size) {
+      list(insert(blocks_[at].start + size, blocks_[at].size - size, at, blocks_[at].after));
+      blocks_[at].size = size;
+    }
+    make_live(at);
+    return blocks_[at].start;
+  }
+
   // Lists of free blocks.
 
   void list(index at) noexcept {
@@ -305,19 +317,21 @@ class block_map {
     summary_ |= std::uint64_t{1} << (bin / 64);
   }
 
+  // Without a jump that depends on what is left of the list: it would be foreseen wrongly half of the time.
   void unlist(index at) noexcept {
     const index up = blocks_[at].up;
     const index down = blocks_[at].down;
     blocks_[up].down = down;
     blocks_[down].up = up;
-    if (up != down) return;  // else the head alone is left
-    words_[up / 64] &= ~(std::uint64_t{1} << (up % 64));
-    if (words_[up / 64] == 0) summary_ &= ~(std::uint64_t{1} << (up / 64));
+    const index emptied = up == down ? 1 : 0;  // the head alone is left
+    const index bin = up & (0 - emptied);
+    words_[bin / 64] &= ~(std::uint64_t{emptied} << (bin % 64));
+    summary_ &= ~(std::uint64_t{words_[bin / 64] == 0} << (bin / 64));
   }
 
   // A free block keeps its place where it keeps its class.
   void resize_free(index at, std::uint64_t size) noexcept {
-    const bool moves = bin_of(blocks_[at].size) != bin_of(size);
+    const bool moves = !have_same_bin(blocks_[at].size, size);
     if (moves) unlist(at);
     blocks_[at].size = size;
     if (moves) list(at);
@@ -347,19 +361,18 @@ class block_map {
 
   // Entries of blocks.
 
-  // Room for two more blocks and one more live one, so that nothing fails half way.
+  // Room for two more blocks, live or free, so that nothing fails half way. What follows the last spare one is the head
+  // of the class of no bytes, and that is followed by itself.
   void make_room() {
-    if (spare_ == none || blocks_[spare_].down == none || live_.is_full()) [[unlikely]]
+    if (blocks_[spare_].down == none) [[unlikely]]
       make_more_room();
   }
   [[gnu::noinline, gnu::cold]] void make_more_room() {
     const std::size_t size = blocks_.size();
-    if (spare_ == none || blocks_[spare_].down == none) {
-      if (size > (std::numeric_limits<index>::max)() / 2) throw std::bad_alloc{};
-      blocks_.resize(2 * size);
-      for (std::size_t at = 2 * size; at-- > size;) leave(static_cast<index>(at));
-    }
-    if (live_.is_full()) live_.grow(blocks_);
+    if (size > (std::numeric_limits<index>::max)() / 2) throw std::bad_alloc{};
+    live_.reserve(2 * size - bin_count, blocks_);
+    blocks_.resize(2 * size);
+    for (std::size_t at = 2 * size; at-- > size;) leave(static_cast<index>(at));
   }
 
   index enter(const block& b) noexcept {
