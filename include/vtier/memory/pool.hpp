@@ -23,6 +23,7 @@
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/block_map.hpp>
 #include <vtier/memory/detail/poison.hpp>
+#include <vtier/memory/detail/pool_blocks.hpp>
 #include <vtier/memory/detail/pool_device.hpp>
 #include <vtier/memory/detail/pool_memory.hpp>
 #include <vtier/memory/resource.hpp>
@@ -207,13 +208,16 @@ class pool : public detail::pool_streams<Device> {
       const std::size_t slack_bytes = (alignment_granules(alignment_bytes) - 1) * granule_bytes;
       const auto wanted = checked_add(size_bytes, slack_bytes);
       if (!wanted) return detail::block_map::nowhere;
+      const std::uint64_t size = granules(size_bytes);
+      detail::block_map& own = map.map_for(size);
       try {
-        if (!memory.grow(*wanted)) return detail::block_map::nowhere;
+        if (memory.grow(own, *wanted)) return own.take(size, alignment_granules(alignment_bytes));
       } catch (const out_of_memory& e) {
         why = e.what();
-        return detail::block_map::nowhere;
       }
-      return take(size_bytes, alignment_bytes);
+      // What is for blocks of other sizes, before anything is refused.
+      detail::block_map* const other = map.other(own);
+      return other == nullptr ? detail::block_map::nowhere : other->take(size, alignment_granules(alignment_bytes));
     }
 
     void* take_slowly(std::unique_lock<Lock>& hold, std::size_t size_bytes, std::size_t alignment_bytes) {
@@ -302,8 +306,8 @@ class pool : public detail::pool_streams<Device> {
     [[nodiscard]] std::size_t used_bytes() const noexcept { return (map.used() - lanes.waiting()) * granule_bytes; }
     [[nodiscard]] std::size_t free_bytes() const { return memory.capacity_bytes() - used_bytes(); }
 
-    [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes,
-                                        const std::string& why) const {
+    [[nodiscard]] out_of_memory refused(std::size_t size_bytes, std::size_t alignment_bytes, const std::string& why) {
+      map.settle();
       const std::size_t largest_bytes =
           (std::max)(std::size_t{map.largest_free()} * granule_bytes, memory.growth_bytes_max());
       std::string text = name + ": asked " + format_bytes(size_bytes);
@@ -317,7 +321,7 @@ class pool : public detail::pool_streams<Device> {
 
     Lock lock;
     const std::string name;
-    detail::block_map map;
+    detail::pool_blocks map;
     detail::pool_memory<Upstream> memory;
     detail::lanes_of<Device> lanes;
     std::uint64_t peak_granules = 0;

@@ -165,7 +165,9 @@ TEST_CASE("random programs on several streams never meet in one byte", "[memory]
         std::size_t stream;
         unsigned char number;
       };
-      const pool p{memory{s.on, {.budget = budget}}, {.growth_bytes = 256 + random.below(8'192)}};
+      // One in three in chunks, some of which lie side by side: their blocks stay apart.
+      const std::size_t chunk = seed % 3 == 0 ? (1 + random.below(4)) * 2_KiB : 0;
+      const pool p{memory{s.on, {.budget = budget}}, {.growth_bytes = 256 + random.below(8'192), .chunk_bytes = chunk}};
       std::vector<device::stream> streams;
       for (std::size_t i = 0; i < 1 + random.below(4); ++i) streams.push_back(s.on.make_stream());
       std::vector<held> live;

@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include <vtier/core/config.hpp>
@@ -31,6 +33,10 @@ namespace vtier::detail {
 class block_map {
  public:
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
+
+  /// Up to this size a block that comes back is kept as it is for the next one of its class, until something does not
+  /// find a place without it.
+  static constexpr std::uint64_t kept_max = 4096;
 
   /// What came of giving a block back.
   enum class answer { done, unknown, twice };
@@ -110,9 +116,20 @@ class block_map {
   /// Needs   size > 0, `alignment` a power of two, in granules
   /// Errors  std::bad_alloc: nothing has changed then
   std::uint64_t take(std::uint64_t size, std::uint64_t alignment = 1) {
+    if (const index at = take_kept(size, alignment); at != none) {
+      blocks_[at].up = live;
+      used_ += size;
+      live_.put_in(at, blocks_);
+      return blocks_[at].start;
+    }
     make_room();
-    const index found = fit(size + (alignment - 1));
-    if (found == none) return nowhere;
+    const std::uint64_t wanted = size + (alignment - 1);
+    index found = fit(wanted);
+    if (found == none) {
+      if (!settle()) return nowhere;
+      found = fit(wanted);
+      if (found == none) return nowhere;
+    }
     if ((blocks_[found].start & (alignment - 1)) != 0) [[unlikely]]
       return take_middle(found, size, alignment);
     index at = found;
@@ -135,38 +152,42 @@ class block_map {
   answer give(std::uint64_t start, std::uint64_t& size) noexcept {
     const index at = live_.take_out(start, blocks_);
     if (at == none) return is_within_free(start) ? answer::twice : answer::unknown;
-    const block b = blocks_[at];
-    size = b.size;
-    used_ -= b.size;
-    const bool joins_before = is_free(b.before);
-    if (is_free(b.after)) {
-      block& after = blocks_[b.after];
-      if (!joins_before) {
-        after.start = b.start;
-        resize_free(b.after, after.size + b.size);
-        link(b.before, b.after);
-        leave(at);
-        return answer::done;
-      }
-      unlist(b.after);
-      resize_free(b.before, blocks_[b.before].size + b.size + after.size);
-      link(b.before, after.after);
-      leave(b.after);
-      leave(at);
-    } else if (joins_before) {
-      resize_free(b.before, blocks_[b.before].size + b.size);
-      link(b.before, b.after);
-      leave(at);
-    } else {
-      list(at);
+    block& b = blocks_[at];
+    size = b.size - b.down;
+    used_ -= size;
+    if (b.size > kept_max) {
+      merge(at);
+      return answer::done;
     }
+    const index bin = bin_of(b.size);
+    b.up = kept;
+    b.down = kept_[bin];
+    kept_[bin] = at;
+    kept_words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
     return answer::done;
+  }
+
+  /// Merges what was given back and kept as it was; false where there was nothing.
+  bool settle() noexcept {
+    bool any = false;
+    for (std::size_t word = 0; word < word_count; ++word) {
+      for (; kept_words_[word] != 0; kept_words_[word] &= kept_words_[word] - 1) {
+        index& head = kept_[word * 64 + static_cast<std::size_t>(std::countr_zero(kept_words_[word]))];
+        while (head != none) {
+          const index at = head;
+          head = blocks_[at].down;
+          merge(at);
+          any = true;
+        }
+      }
+    }
+    return any;
   }
 
   /// How long the live block is that begins at `start`; 0 where there is none.
   [[nodiscard]] std::uint64_t live_size(std::uint64_t start) const noexcept {
     const index at = live_.find(start, blocks_);
-    return at == none ? 0 : blocks_[at].size;
+    return at == none ? 0 : blocks_[at].size - blocks_[at].down;
   }
 
   /// Makes a free block live as it is.
@@ -187,10 +208,11 @@ class block_map {
   void split(std::uint64_t start, std::uint64_t size) {
     make_room();
     const index at = live_.find(start, blocks_);
-    VTIER_ASSERT(at != none && size > 0 && size < blocks_[at].size, "a block was cut where it is not");
+    VTIER_ASSERT(at != none && size > 0 && size < blocks_[at].size - blocks_[at].down,
+                 "a block was cut where it is not");
     const index rest = insert(start + size, blocks_[at].size - size, at, blocks_[at].after);
     blocks_[at].size = size;
-    blocks_[rest].up = live;
+    blocks_[rest].down = std::exchange(blocks_[at].down, 0);
     live_.put_in(rest, blocks_);
   }
 
@@ -199,9 +221,19 @@ class block_map {
     const index at = live_.find(start, blocks_);
     VTIER_ASSERT(at != none, "two blocks were joined that are not both live");
     const index after = live_.take_out(blocks_[blocks_[at].after].start, blocks_);
-    VTIER_ASSERT(after != none && after == blocks_[at].after, "two blocks were joined that are not both live");
+    VTIER_ASSERT(after != none && after == blocks_[at].after && blocks_[at].down == 0,
+                 "two blocks were joined that are not both live");
     blocks_[at].size += blocks_[after].size;
+    blocks_[at].down = blocks_[after].down;
     remove(after);
+  }
+
+  /// Whether a block begins at `second` that follows the one at `first` in the same region.
+  ///
+  /// Needs   the start of a live block
+  [[nodiscard]] bool are_neighbours(std::uint64_t first, std::uint64_t second) const noexcept {
+    const index at = live_.find(first, blocks_);
+    return at != none && blocks_[at].down == 0 && live_.find(second, blocks_) == blocks_[at].after;
   }
 
   /// The longest free block.
@@ -225,7 +257,8 @@ class block_map {
       if (edge == 0) continue;
       for (index at = blocks_[edge].after; at != edge; at = blocks_[at].after) {
         const block& b = blocks_[at];
-        function(std::uint64_t{b.start}, std::uint64_t{b.size}, b.up == live, handle{at});
+        const std::uint64_t unused = b.up == live ? b.down : 0;
+        function(std::uint64_t{b.start}, b.size - unused, b.up == live, handle{at});
       }
     }
   }
@@ -252,6 +285,7 @@ class block_map {
   static_assert(sizeof(block) == 32);
 
   static constexpr index live = ~index{0};
+  static constexpr index kept = live - 1;
   static constexpr index none = block_index::none;
 
   static constexpr unsigned fine_bits = 5;  // size classes are a 32nd of a power of two apart
@@ -270,7 +304,7 @@ class block_map {
   }
   static bool have_same_bin(std::uint64_t a, std::uint64_t b) noexcept { return (a ^ b) >> shift_of(a) == 0; }
 
-  [[nodiscard]] bool is_free(index at) const noexcept { return blocks_[at].up != live; }
+  [[nodiscard]] bool is_free(index at) const noexcept { return blocks_[at].up < kept; }
 
   [[nodiscard]] bool is_within_free(std::uint64_t start) const noexcept {
     bool within = false;
@@ -287,8 +321,49 @@ class block_map {
 
   void make_live(index at) noexcept {
     blocks_[at].up = live;
+    blocks_[at].down = 0;
     used_ += blocks_[at].size;
     live_.put_in(at, blocks_);
+  }
+
+  // A kept block of the size's own class if the last one fits, or of the next class; none where there is none.
+  index take_kept(std::uint64_t size, std::uint64_t alignment) noexcept {
+    if (size > kept_max) return none;
+    index* head = &kept_[bin_of(size)];
+    // None stands for the head of the class of no bytes. The next class may be twice as long for the smallest sizes.
+    if (blocks_[*head].size < size && size >= fine) ++head;
+    const index at = *head;
+    if (at == none || (blocks_[at].start & (alignment - 1)) != 0) return none;
+    *head = blocks_[at].down;
+    blocks_[at].down = static_cast<index>(blocks_[at].size - size);
+    return at;
+  }
+
+  // Makes a block that is in no list free.
+  void merge(index at) noexcept {
+    const block b = blocks_[at];
+    const bool joins_before = is_free(b.before);
+    if (is_free(b.after)) {
+      block& after = blocks_[b.after];
+      if (!joins_before) {
+        after.start = b.start;
+        resize_free(b.after, after.size + b.size);
+        link(b.before, b.after);
+        leave(at);
+        return;
+      }
+      unlist(b.after);
+      resize_free(b.before, blocks_[b.before].size + b.size + after.size);
+      link(b.before, after.after);
+      leave(b.after);
+      leave(at);
+    } else if (joins_before) {
+      resize_free(b.before, blocks_[b.before].size + b.size);
+      link(b.before, b.after);
+      leave(at);
+    } else {
+      list(at);
+    }
   }
 
   // A block from an aligned start within a free one.
@@ -407,6 +482,8 @@ class block_map {
   std::uint64_t capacity_ = 0;
   std::uint64_t summary_ = 0;
   std::array<std::uint64_t, word_count> words_{};
+  std::array<std::uint64_t, word_count> kept_words_{};
+  std::array<index, bin_count + 1> kept_{};
 };
 
 }  // namespace vtier::detail

@@ -10,7 +10,7 @@
 
 #include <vtier/core/config.hpp>
 #include <vtier/device/device.hpp>
-#include <vtier/memory/detail/block_map.hpp>
+#include <vtier/memory/detail/pool_blocks.hpp>
 #include <vtier/memory/detail/stream_lanes.hpp>
 
 namespace vtier {
@@ -38,7 +38,7 @@ template <class Device>
 class lanes_of {
  public:
   using stream_or_none = no_device;
-  lanes_of(const Device& /*on*/, block_map& /*blocks*/) noexcept {}
+  lanes_of(const Device& /*on*/, pool_blocks& /*blocks*/) noexcept {}
   [[nodiscard]] std::uint64_t waiting() const noexcept { return 0; }
   [[nodiscard]] std::size_t piece_count() const noexcept { return 0; }
   [[nodiscard]] bool holds(std::uint64_t /*start*/) const noexcept { return false; }

@@ -21,6 +21,7 @@
 #include <vtier/core/error.hpp>
 #include <vtier/memory/detail/block_map.hpp>
 #include <vtier/memory/detail/poison.hpp>
+#include <vtier/memory/detail/pool_blocks.hpp>
 #include <vtier/memory/resource.hpp>
 #include <vtier/memory/slab.hpp>
 
@@ -47,9 +48,9 @@ class pool_memory {
   /// `chunk_bytes` 0: ranges, but chunks of a device that has no memory that grows.
   ///
   /// Errors  whatever the resource says
-  pool_memory(const Upstream& from, block_map& blocks, std::size_t growth_bytes, std::size_t chunk_bytes)
+  pool_memory(const Upstream& from, pool_blocks& blocks, std::size_t growth_bytes, std::size_t chunk_bytes)
       : from_{from},
-        map_{&blocks},
+        blocks_{&blocks},
         growth_bytes_{growth_bytes},
         chunk_bytes_{(std::min)(chunk_bytes, std::size_t{1} << 48U)} {
     if constexpr (growing_resource<Upstream>) {
@@ -64,11 +65,16 @@ class pool_memory {
     }
     capacity_bytes_ = align_down(slabs.front().size_bytes(), granule_bytes);
     step_bytes_ = (std::max)(slabs.front().properties().granule_bytes, granule_bytes);
+    if (slabs.size() > 1) {
+      blocks_->set_small_range(reinterpret_cast<std::uintptr_t>(slabs.front().base()) / granule_bytes,
+                               capacity_bytes_ / granule_bytes);
+    }
     for (slab& s : slabs) {
-      pieces_.push_back({0, 0, std::move(s)});
-      const std::uintptr_t first = address(pieces_.back());
+      const auto first = reinterpret_cast<std::uintptr_t>(s.base());
       VTIER_ASSERT(first % granule_bytes == 0, "a slab begins at a multiple of 256");
-      pieces_.back().region = map_->add_region(first / granule_bytes);
+      block_map& map = blocks_->map_at(first / granule_bytes);
+      pieces_.push_back({&map, 0, 0, std::move(s)});
+      pieces_.back().region = map.add_region(first / granule_bytes);
     }
   }
   pool_memory(const pool_memory&) = delete;
@@ -85,17 +91,18 @@ class pool_memory {
     return chunk_bytes_ == 0 ? capacity_bytes_ : reserved_bytes_ + from_.free_bytes();
   }
 
-  /// Makes a free block of `wanted_bytes` exist; false where the budget ends before that.
+  /// Makes a free block of `wanted_bytes` exist in a map; false where the budget ends before that.
   ///
   /// Errors  out_of_memory where what is below has less; std::bad_alloc: nothing is lost
-  bool grow(std::size_t wanted_bytes) {
+  bool grow(block_map& map, std::size_t wanted_bytes) {
     const auto wanted = checked_align_up(wanted_bytes, granule_bytes);
     if (!wanted) return false;
-    return chunk_bytes_ == 0 ? grow_range(*wanted) : add_chunk(*wanted);
+    return chunk_bytes_ == 0 ? grow_range(map, *wanted) : add_chunk(map, *wanted);
   }
 
   /// Gives back what is free at the ends of ranges, and chunks that are free as a whole; tells how much.
   std::size_t trim() noexcept {
+    blocks_->settle();
     const std::size_t before = reserved_bytes_;
     if (chunk_bytes_ == 0) {
       for (piece& p : pieces_) shrink(p, used_end(p));
@@ -104,8 +111,8 @@ class pool_memory {
     std::erase_if(pieces_, [this](const piece& p) {
       if (free_end(p) != p.size_bytes) return false;
       unmark(p, 0);
-      map_->cut_end(p.region, p.size_bytes / granule_bytes);
-      map_->remove_region(p.region);
+      p.map->cut_end(p.region, p.size_bytes / granule_bytes);
+      p.map->remove_region(p.region);
       reserved_bytes_ -= p.size_bytes;
       return true;
     });
@@ -126,6 +133,7 @@ class pool_memory {
  private:
   // A range or a chunk: so many bytes of a slab exist.
   struct piece {
+    block_map* map = nullptr;
     std::size_t region = 0;
     std::size_t size_bytes = 0;
     slab memory;
@@ -149,7 +157,7 @@ class pool_memory {
     return reinterpret_cast<std::uintptr_t>(p.memory.base());
   }
   [[nodiscard]] std::size_t free_end(const piece& p) const noexcept {
-    return map_->free_at_end(p.region) * granule_bytes;
+    return p.map->free_at_end(p.region) * granule_bytes;
   }
   [[nodiscard]] std::size_t used_bytes(const piece& p) const noexcept { return p.size_bytes - free_end(p); }
   // The same in steps of the memory below: to where it can shrink.
@@ -163,7 +171,7 @@ class pool_memory {
   }
 
   void extend(piece& p, std::size_t size_bytes) {
-    map_->extend(p.region, (size_bytes - p.size_bytes) / granule_bytes);
+    p.map->extend(p.region, (size_bytes - p.size_bytes) / granule_bytes);
     grown(p, size_bytes);
   }
   void grown(piece& p, std::size_t size_bytes) noexcept {
@@ -180,7 +188,7 @@ class pool_memory {
 
   void shrink(piece& p, std::size_t size_bytes) noexcept {
     if (size_bytes >= p.size_bytes) return;
-    map_->cut_end(p.region, (p.size_bytes - size_bytes) / granule_bytes);
+    p.map->cut_end(p.region, (p.size_bytes - size_bytes) / granule_bytes);
     unmark(p, size_bytes);
     p.memory.shrink(size_bytes);
     reserved_bytes_ -= p.size_bytes - size_bytes;
@@ -198,11 +206,11 @@ class pool_memory {
 
   // The range whose free end saves most, a sixteenth at least, else the one with the fewest bytes; null where none can
   // grow by so much.
-  [[nodiscard]] piece* range_for(std::size_t wanted_bytes) noexcept {
+  [[nodiscard]] piece* range_for(const block_map& map, std::size_t wanted_bytes) noexcept {
     piece* best = nullptr;
     std::size_t best_saves = 0;
     for (piece& p : pieces_) {
-      if (!can_grow(p, wanted_bytes)) continue;
+      if (p.map != &map || !can_grow(p, wanted_bytes)) continue;
       const std::size_t saves = free_end(p) >= wanted_bytes / 16 ? free_end(p) : 0;
       if (best == nullptr || saves > best_saves || (saves == best_saves && p.size_bytes < best->size_bytes)) {
         best = &p;
@@ -212,8 +220,12 @@ class pool_memory {
     return best;
   }
 
-  bool grow_range(std::size_t wanted_bytes) {
-    piece* const found = range_for(wanted_bytes);
+  bool grow_range(block_map& map, std::size_t wanted_bytes) {
+    piece* found = range_for(map, wanted_bytes);
+    if (found == nullptr) {
+      blocks_->settle();
+      found = range_for(map, wanted_bytes);
+    }
     if (found == nullptr) return false;
     piece& p = *found;
     const std::size_t end = used_bytes(p) + wanted_bytes;
@@ -247,34 +259,34 @@ class pool_memory {
         .value_or((std::numeric_limits<std::size_t>::max)());
   }
 
-  bool add_chunk(std::size_t wanted_bytes) {
+  bool add_chunk(block_map& map, std::size_t wanted_bytes) {
     // Whole pages, where there are any: host memory is charged by them.
     const std::size_t left_bytes = align_down(from_.free_bytes(), granule_bytes);
     const std::size_t paged_bytes = checked_align_up(wanted_bytes, page_bytes).value_or(wanted_bytes);
     const std::size_t least = (std::max)((std::min)(paged_bytes, left_bytes), wanted_bytes);
     const std::size_t whole = (std::max)((std::min)(align_up(chunk_bytes_, page_bytes), left_bytes), least);
-    if (try_chunk(whole) || (whole != least && try_chunk(least))) return true;
+    if (try_chunk(map, whole) || (whole != least && try_chunk(map, least))) return true;
     trim();
-    add_chunk_of(least);
+    add_chunk_of(map, least);
     return true;
   }
-  bool try_chunk(std::size_t size_bytes) {
+  bool try_chunk(block_map& map, std::size_t size_bytes) {
     try {
-      add_chunk_of(size_bytes);
+      add_chunk_of(map, size_bytes);
     } catch (const out_of_memory&) {
       return false;
     }
     return true;
   }
-  void add_chunk_of(std::size_t size_bytes) {
+  void add_chunk_of(block_map& map, std::size_t size_bytes) {
     slab_properties properties;
     properties.name = from_.name();
     properties.kind = Upstream::kind;
     properties.size_bytes = size_bytes;
     slab memory{std::move(properties), std::make_unique<chunk_backing>(from_, size_bytes)};
-    pieces_.push_back({0, 0, std::move(memory)});
+    pieces_.push_back({&map, 0, 0, std::move(memory)});
     try {
-      pieces_.back().region = map_->add_region(address(pieces_.back()) / granule_bytes, size_bytes / granule_bytes);
+      pieces_.back().region = map.add_region(address(pieces_.back()) / granule_bytes, size_bytes / granule_bytes);
     } catch (...) {
       pieces_.pop_back();
       throw;
@@ -283,7 +295,7 @@ class pool_memory {
   }
 
   Upstream from_;
-  block_map* map_;
+  pool_blocks* blocks_;
   std::size_t growth_bytes_;
   std::size_t chunk_bytes_;
   std::size_t capacity_bytes_ = 0;

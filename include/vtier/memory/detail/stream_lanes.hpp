@@ -22,6 +22,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/memory/detail/block_map.hpp>
+#include <vtier/memory/detail/pool_blocks.hpp>
 
 namespace vtier::detail {
 
@@ -36,7 +37,7 @@ class stream_lanes {
   using event = typename Device::event;
   using stream_ref = typename Device::stream_ref;
 
-  stream_lanes(Device on, block_map& blocks) : on_{std::move(on)}, map_{&blocks} {}
+  stream_lanes(Device on, pool_blocks& blocks) : on_{std::move(on)}, map_{&blocks} {}
   stream_lanes(const stream_lanes&) = delete;
   stream_lanes& operator=(const stream_lanes&) = delete;
 
@@ -129,13 +130,14 @@ class stream_lanes {
       block_map::handle block;
     };
     std::vector<part> all;
+    map_->settle();
     map_->for_each([&](std::uint64_t start, std::uint64_t size, bool live, block_map::handle block) {
       if (!live || pieces_.count(start) != 0) all.push_back({start, size, live, block});
     });
     const std::uint64_t number = mark(own);
     for (const part& p : all) {
       if (!p.live) {
-        map_->claim(p.block);
+        map_->claim(p.start, p.block);
         try {
           add(p.start, p.size, own, number);
         } catch (...) {
@@ -256,8 +258,8 @@ class stream_lanes {
   using entry = typename std::map<std::uint64_t, piece>::value_type;
   using position = typename std::map<std::uint64_t, piece>::iterator;
 
-  [[nodiscard]] static bool touches(const entry& first, const entry& second) noexcept {
-    return first.second.lane == second.second.lane && first.first + first.second.size == second.first;
+  [[nodiscard]] bool touches(const entry& first, const entry& second) const noexcept {
+    return first.second.lane == second.second.lane && map_->are_neighbours(first.first, second.first);
   }
 
   position join(position first, position second) noexcept {
@@ -285,7 +287,7 @@ class stream_lanes {
   }
 
   Device on_;
-  block_map* map_;
+  pool_blocks* map_;
   std::vector<lane> lanes_;
   std::map<std::uint64_t, piece> pieces_;  // by start
   std::uint64_t waiting_ = 0;
