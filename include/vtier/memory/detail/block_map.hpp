@@ -3,24 +3,21 @@
 
 // Which parts of some address ranges are taken, for many blocks of all sizes: the bookkeeping of `pool`.
 //
-// Two-level segregated fit (Masmano et al., 2004): free blocks hang in lists by size class, bitmaps find the next list
-// that has one, neighbours merge when a block comes back. Each block is 32 bytes that know their neighbours; live ones
-// are found by their start in a hash table, free ones through their lists and neighbours alone. It never touches the
-// memory that it keeps account of. The same calls give the same addresses.
+// Free blocks hang in lists by size class and merge with their neighbours. Live ones are found by their start in a hash
+// table. Small blocks that come back are kept as they are for the next ones of their size, until something finds no
+// place without them: then they merge too. It never touches the memory that it keeps account of. The same calls give
+// the same addresses.
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include <vtier/core/config.hpp>
 #include <vtier/memory/detail/block_index.hpp>
-#include <vtier/memory/detail/huge_page_allocator.hpp>
+#include <vtier/memory/detail/free_lists.hpp>
 
 namespace vtier::detail {
 
@@ -30,7 +27,7 @@ namespace vtier::detail {
 /// Needs   regions that stay apart from each other; one thread at a time
 /// Cost    give: O(1). take: O(1), but O(free blocks of one size class) where only a block of the request's own class
 ///         can hold it. 32 bytes for each block and 5 to 11 for each live one; these tables double: O(blocks) then
-class block_map {
+class block_map : private free_lists {
  public:
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
 
@@ -43,11 +40,6 @@ class block_map {
 
   /// A block, as long as nothing merges with it.
   using handle = std::uint32_t;
-
-  block_map() {
-    blocks_.resize(bin_count);
-    for (index bin = 0; bin < bin_count; ++bin) blocks_[bin].up = blocks_[bin].down = bin;
-  }
 
   /// Makes a region, of no bytes or more; gives its number, that of a region that was removed where there is one.
   ///
@@ -236,20 +228,6 @@ class block_map {
     return at != none && blocks_[at].down == 0 && live_.find(second, blocks_) == blocks_[at].after;
   }
 
-  /// The longest free block.
-  ///
-  /// Cost    O(free blocks of the largest size class)
-  [[nodiscard]] std::uint64_t largest_free() const noexcept {
-    if (summary_ == 0) return 0;
-    const std::size_t word = static_cast<unsigned>(std::bit_width(summary_)) - 1;
-    const index bin = static_cast<index>(word * 64 + static_cast<unsigned>(std::bit_width(words_[word])) - 1);
-    std::uint64_t largest = 0;
-    for (index at = blocks_[bin].down; at != bin; at = blocks_[at].down) {
-      largest = (std::max)(largest, blocks_[at].size);
-    }
-    return largest;
-  }
-
   /// Shows each block, region after region, in order of address: (start, size, live, handle).
   template <class Function>
   void for_each(Function&& function) const {
@@ -263,49 +241,12 @@ class block_map {
     }
   }
 
+  using free_lists::largest_free;
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
   [[nodiscard]] std::size_t live_count() const noexcept { return live_.size(); }
 
  private:
-  using index = std::uint32_t;
-
-  // A block. `before` and `after` are its neighbours in address order, around in a circle with the edge of its region,
-  // which has the region's start and no bytes. `up` and `down` are its neighbours in a list of free blocks, a circle
-  // with the head of the list, whose number is that of the size class. In live blocks and edges `up` says that they
-  // are.
-  struct block {
-    std::uint64_t start = 0;
-    std::uint64_t size = 0;
-    index before = 0;
-    index after = 0;
-    index up = 0;
-    index down = 0;
-  };
-  static_assert(sizeof(block) == 32);
-
-  static constexpr index live = ~index{0};
-  static constexpr index kept = live - 1;
-  static constexpr index none = block_index::none;
-
-  static constexpr unsigned fine_bits = 5;  // size classes are a 32nd of a power of two apart
-  static constexpr std::size_t fine = std::size_t{1} << fine_bits;
-  static constexpr index bin_count = (49 - fine_bits) * fine;
-  static constexpr std::size_t word_count = bin_count / 64 + 1;
-  static_assert(word_count < 64);
-
-  // By how much a size is shifted for its class: its first bits, six of them where it has so many, are the class.
-  static unsigned shift_of(std::uint64_t size) noexcept {
-    return (63U ^ static_cast<unsigned>(__builtin_clzll(size | fine))) - fine_bits;
-  }
-  static index bin_of(std::uint64_t size) noexcept {
-    const unsigned shift = shift_of(size);
-    return (shift << fine_bits) + static_cast<index>(size >> shift);
-  }
-  static bool have_same_bin(std::uint64_t a, std::uint64_t b) noexcept { return (a ^ b) >> shift_of(a) == 0; }
-
-  [[nodiscard]] bool is_free(index at) const noexcept { return blocks_[at].up < kept; }
-
   [[nodiscard]] bool is_within_free(std::uint64_t start) const noexcept {
     bool within = false;
     for_each([&](std::uint64_t first, std::uint64_t size, bool is_live, handle) {
@@ -314,9 +255,14 @@ class block_map {
     return within;
   }
 
-  void link(index first, index second) noexcept {
-    blocks_[first].after = second;
-    blocks_[second].before = first;
+  // Room for two more blocks, live or free, so that nothing fails half way.
+  void make_room() {
+    if (is_short()) [[unlikely]]
+      make_more_room();
+  }
+  [[gnu::noinline, gnu::cold]] void make_more_room() {
+    live_.reserve(2 * blocks_.size(), blocks_);
+    grow();
   }
 
   void make_live(index at) noexcept {
@@ -379,109 +325,10 @@ class block_map {
     return blocks_[at].start;
   }
 
-  // Lists of free blocks.
-
-  void list(index at) noexcept {
-    block& b = blocks_[at];
-    const index bin = bin_of(b.size);
-    b.up = bin;
-    b.down = blocks_[bin].down;
-    blocks_[b.down].up = at;
-    blocks_[bin].down = at;
-    words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
-    summary_ |= std::uint64_t{1} << (bin / 64);
-  }
-
-  // Without a jump that depends on what is left of the list: it would be foreseen wrongly half of the time.
-  void unlist(index at) noexcept {
-    const index up = blocks_[at].up;
-    const index down = blocks_[at].down;
-    blocks_[up].down = down;
-    blocks_[down].up = up;
-    const index emptied = up == down ? 1 : 0;  // the head alone is left
-    const index bin = up & (0 - emptied);
-    words_[bin / 64] &= ~(std::uint64_t{emptied} << (bin % 64));
-    summary_ &= ~(std::uint64_t{words_[bin / 64] == 0} << (bin / 64));
-  }
-
-  // A free block keeps its place where it keeps its class.
-  void resize_free(index at, std::uint64_t size) noexcept {
-    const bool moves = !have_same_bin(blocks_[at].size, size);
-    if (moves) unlist(at);
-    blocks_[at].size = size;
-    if (moves) list(at);
-  }
-
-  // A block of the wanted size's own class where the first fits, else of the next class that has any, else whichever of
-  // its own class fits.
-  [[nodiscard]] index fit(std::uint64_t wanted) const noexcept {
-    if (wanted >> 48U != 0) return none;
-    const index bin = bin_of(wanted);
-    index at = blocks_[bin].down;  // the head itself has no size
-    if (blocks_[at].size >= wanted) return at;
-    const index next = bin + 1;
-    std::size_t word = next / 64;
-    std::uint64_t bits = words_[word] & (~std::uint64_t{0} << (next % 64));
-    if (bits == 0) {
-      const std::uint64_t later = summary_ & (~std::uint64_t{0} << (word + 1));
-      if (later == 0) {
-        while (at != bin && blocks_[at].size < wanted) at = blocks_[at].down;
-        return at != bin ? at : none;
-      }
-      word = static_cast<std::size_t>(std::countr_zero(later));
-      bits = words_[word];
-    }
-    return blocks_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))].down;
-  }
-
-  // Entries of blocks.
-
-  // Room for two more blocks, live or free, so that nothing fails half way. What follows the last spare one is the head
-  // of the class of no bytes, and that is followed by itself.
-  void make_room() {
-    if (blocks_[spare_].down == none) [[unlikely]]
-      make_more_room();
-  }
-  [[gnu::noinline, gnu::cold]] void make_more_room() {
-    const std::size_t size = blocks_.size();
-    if (size > (std::numeric_limits<index>::max)() / 2) throw std::bad_alloc{};
-    live_.reserve(2 * size - bin_count, blocks_);
-    blocks_.resize(2 * size);
-    for (std::size_t at = 2 * size; at-- > size;) leave(static_cast<index>(at));
-  }
-
-  index enter(const block& b) noexcept {
-    const index at = spare_;
-    spare_ = blocks_[at].down;
-    blocks_[at] = b;
-    return at;
-  }
-
-  index insert(std::uint64_t start, std::uint64_t size, index before, index after) noexcept {
-    const index at = enter({start, size, before, after, live, 0});
-    blocks_[before].after = at;
-    blocks_[after].before = at;
-    return at;
-  }
-
-  void leave(index at) noexcept {
-    blocks_[at].down = spare_;
-    spare_ = at;
-  }
-
-  void remove(index at) noexcept {
-    link(blocks_[at].before, blocks_[at].after);
-    leave(at);
-  }
-
-  std::vector<block, huge_page_allocator<block>> blocks_;  // first the heads of the lists
-  index spare_ = none;
   block_index live_;
   std::vector<index> regions_;  // the edge of each; 0 where it was removed
   std::uint64_t used_ = 0;
   std::uint64_t capacity_ = 0;
-  std::uint64_t summary_ = 0;
-  std::array<std::uint64_t, word_count> words_{};
   std::array<std::uint64_t, word_count> kept_words_{};
   std::array<index, bin_count + 1> kept_{};
 };
