@@ -435,6 +435,23 @@ TEST_CASE("an hbm slab on the stand-in: options, odd sizes, pools", "[cuda_runti
       pool.deallocate(c, granule, 256);
     }
     {
+      // Memory that does not grow comes and goes in chunks.
+      const vtier::pool pool{hbm{on, {.budget = 512_KiB, .grows = false}}, {.chunk_bytes = 128_KiB}};
+      CHECK(on.memory().free_bytes == 1_MiB);
+      void* const a = pool.allocate(100_KiB, 256);
+      CHECK(on.memory().free_bytes == 1_MiB - 128_KiB);
+      void* const b = pool.allocate(200_KiB, 256);
+      CHECK(on.memory().free_bytes == 1_MiB - 328_KiB);
+      pool.deallocate(a, 100_KiB, 256);
+      void* const c = pool.allocate(300_KiB, 256);  // the first chunk makes room
+      CHECK(on.memory().free_bytes == 1_MiB - 500_KiB);
+      CHECK_THROWS_AS(pool.allocate(100_KiB, 256), vtier::out_of_memory);
+      pool.deallocate(b, 200_KiB, 256);
+      pool.deallocate(c, 300_KiB, 256);
+      CHECK(pool.trim() == 500_KiB);
+      CHECK(on.memory().free_bytes == 1_MiB);
+    }
+    {
       // A step of growth that is not there any more, where what was asked is.
       const vtier::pool pool{hbm{on, {.budget = 8 * granule}}, {.growth_bytes = 4 * granule}};
       void* const other = on.allocate(1_MiB - 2 * granule);

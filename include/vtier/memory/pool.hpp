@@ -50,21 +50,22 @@ struct pool_options {
   std::size_t chunk_bytes = 0;
 };
 
-/// A sub-allocator over the whole budget of a resource.
+/// A sub-allocator over a resource.
 ///
 /// Units   bytes; every allocation is rounded up to a multiple of 256
-/// Needs   a resource of its own: the pool takes what is left of its budget. `Lock` is a mutex type, or no_lock where
-///         one thread at a time uses the pool. `Device` is the one whose streams the pool follows: that of the resource
-///         where it is on one, or one that is given, for pinned memory that its copies use
-/// Gives   a resource; alignments up to 2 MiB and beyond, as far as the address range goes. The same calls give the
-/// same
-///         places. Memory that is idle stays with the pool until trim(), or until something cannot be had without it
-/// Errors  out_of_memory that says whether the free bytes are in pieces; a foreign pointer or a second free is asserted
-///         against
+/// Needs   what is left of the resource's budget, or in chunks a part of it. `Lock` is a mutex type, or no_lock where
+///         one thread at a time uses the pool. `Device` is the one whose streams the pool follows: that of the
+///         resource where it is on one, or one that is given, for pinned memory that its copies use
+/// Gives   a resource; alignments up to 2 MiB and beyond, as far as the address range goes; the same calls give the
+///         same places. A block of up to 1 MiB that comes back is kept for the next one of its size, which may be a
+///         16th smaller; longer ones merge with their neighbours at once, and so do all before memory grows. What is
+///         idle stays with the pool until trim(), or until something cannot be had without it
+/// Errors  out_of_memory that says whether the free bytes are in pieces; a foreign pointer or a second free is
+///         asserted against
 /// Threads any, with a real lock
 /// Cost    O(1): a few steps in tables of some 40 bytes for each block; sometimes they double, and where only a free
-///         block of the request's own size class (a 32nd of a power of two) can hold it, that class is searched. With a
-///         stream: an event for each free, O(log(pieces that wait))
+///         block of the request's own size class (a 32nd of a power of two) can hold it, that class is searched. With
+///         a stream: an event for each free, O(log(pieces that wait))
 template <resource Upstream, class Lock = std::mutex, class Device = typename detail::device_under<Upstream>::type>
 class pool : public detail::pool_streams<Device> {
   using stream_or_none = typename detail::lanes_of<Device>::stream_or_none;

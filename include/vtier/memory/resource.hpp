@@ -43,8 +43,8 @@ concept resource = std::copyable<R> && std::equality_comparable<R> &&
 ///
 /// Needs   `stream_ref`, the name of a stream, copied by value
 /// Gives   allocate(stream, bytes, alignment): bytes for work enqueued on the stream from now on, the host does not
-/// wait;
-///         deallocate(stream, pointer, bytes, alignment): takes them back once the stream has passed this point
+///         wait if it can; deallocate(stream, pointer, bytes, alignment): takes them back once the stream has passed
+///         this point
 /// Errors  as the calls without a stream
 /// Threads any
 template <class R>
