@@ -155,6 +155,41 @@ TEST_CASE("a device without memory that grows has slabs all at once, and a note 
   CHECK(memory.notes()[0].find("gpu: its device has no memory that grows") == 0);
 }
 
+TEST_CASE("several ranges share one budget until the last of them is gone", "[memory][hbm]") {
+  const device on{{.memory_bytes = 1_MiB, .name = "device"}};
+  const hbm memory{on, {.budget = 512_KiB, .granule_bytes = 64_KiB}};
+  CHECK(memory.grows());
+  auto slabs = memory.make_slabs(3);
+  REQUIRE(slabs.size() == 3);
+  CHECK(memory.free_bytes() == 0);
+  CHECK_FALSE(memory.grows());  // nothing is left
+  CHECK(on.memory().free_bytes == 1_MiB);
+  for (const auto& s : slabs) {
+    CHECK(s.size_bytes() == 512_KiB);
+    CHECK(s.properties().grows);
+    CHECK(s.properties().granule_bytes == 64_KiB);
+  }
+  slabs[0].commit(100_KiB);
+  slabs[2].commit(300_KiB);
+  CHECK(on.memory().free_bytes == 1_MiB - 128_KiB - 320_KiB);
+  slabs[2].shrink(0);
+  slabs[1].commit(384_KiB);
+  CHECK(on.memory().free_bytes == 512_KiB);
+  slabs.pop_back();
+  slabs.pop_back();
+  CHECK(on.memory().free_bytes == 1_MiB - 128_KiB);
+  CHECK(memory.free_bytes() == 0);
+  slabs.clear();
+  CHECK(on.memory().free_bytes == 1_MiB);
+  CHECK(memory.free_bytes() == 512_KiB);
+
+  const hbm at_once{on, {.budget = 512_KiB, .grows = false}};
+  CHECK_FALSE(at_once.grows());
+  CHECK(at_once.make_slabs(3).size() == 1);
+  CHECK(at_once.free_bytes() == 512_KiB);
+  CHECK(at_once.notes().empty());  // it was asked not to grow
+}
+
 TEST_CASE("a pool over hbm takes memory as it needs it", "[memory][hbm]") {
   const device on{{.memory_bytes = 1_MiB, .name = "device"}};
   const vtier::pool pool{hbm{on, {.budget = 1_MiB, .granule_bytes = 64_KiB}}, {.growth_bytes = 256}};
