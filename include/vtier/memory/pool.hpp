@@ -20,6 +20,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/memory/detail/adaptive_mutex.hpp>
 #include <vtier/memory/detail/alignment.hpp>
 #include <vtier/memory/detail/block_map.hpp>
 #include <vtier/memory/detail/poison.hpp>
@@ -66,7 +67,8 @@ struct pool_options {
 /// Cost    O(1): a few steps in tables of some 40 bytes for each block; sometimes they double, and where only a free
 ///         block of the request's own size class (a 32nd of a power of two) can hold it, that class is searched. With
 ///         a stream: an event for each free, O(log(pieces that wait))
-template <resource Upstream, class Lock = std::mutex, class Device = typename detail::device_under<Upstream>::type>
+template <resource Upstream, class Lock = detail::adaptive_mutex,
+          class Device = typename detail::device_under<Upstream>::type>
 class pool : public detail::pool_streams<Device> {
   using stream_or_none = typename detail::lanes_of<Device>::stream_or_none;
 
@@ -336,8 +338,8 @@ pool(Upstream) -> pool<Upstream>;
 template <resource Upstream>
 pool(Upstream, pool_options) -> pool<Upstream>;
 template <resource Upstream, device Device>
-pool(Upstream, Device) -> pool<Upstream, std::mutex, Device>;
+pool(Upstream, Device) -> pool<Upstream, detail::adaptive_mutex, Device>;
 template <resource Upstream, device Device>
-pool(Upstream, Device, pool_options) -> pool<Upstream, std::mutex, Device>;
+pool(Upstream, Device, pool_options) -> pool<Upstream, detail::adaptive_mutex, Device>;
 
 }  // namespace vtier
