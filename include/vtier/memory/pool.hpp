@@ -224,6 +224,7 @@ class pool : public detail::pool_streams<Device> {
     }
 
     void* take_slowly(std::unique_lock<Lock>& hold, std::size_t size_bytes, std::size_t alignment_bytes) {
+      if (size_bytes > memory.capacity_bytes()) throw refused(size_bytes, alignment_bytes, {});
       std::string why;
       std::uint64_t start = take_new(size_bytes, alignment_bytes, why);
       if constexpr (device<Device>) {
@@ -255,7 +256,7 @@ class pool : public detail::pool_streams<Device> {
       if (start == detail::block_map::nowhere) start = map.take(size, alignment);
       std::string why;
       if (start == detail::block_map::nowhere) start = take_new(size_bytes, alignment_bytes, why);
-      if (start == detail::block_map::nowhere && lanes.piece_count() > 0) {
+      if (start == detail::block_map::nowhere && lanes.piece_count() > 0 && size_bytes <= memory.capacity_bytes()) {
         lanes.absorb(stream);
         start = lanes.take(stream, size, alignment);
       }

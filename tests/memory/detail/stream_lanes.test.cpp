@@ -152,6 +152,26 @@ TEST_CASE("where only used bytes are left a stream waits for the others, and the
   CHECK(s.said().empty());
 }
 
+TEST_CASE("nobody waits for a request that can never be served", "[memory][stream_lanes]") {
+  scene s;
+  const pool p{memory{s.on, {.budget = 64_KiB}}};
+  const auto a = s.on.make_stream();
+  const auto b = s.on.make_stream();
+  void* const one = p.allocate(a, 48_KiB, 256);
+  for (unsigned char i = 0; i < 100; ++i) s.fill(a, one, 48_KiB, i);
+  const auto filled = s.on.record(a);
+  p.deallocate(a, one, 48_KiB, 256);
+  CHECK_THROWS_AS(p.allocate(b, 65_KiB, 256), vtier::out_of_memory);
+  CHECK(s.on.passed(s.on.record(b)));  // it waits for nothing
+  CHECK_THROWS_AS(p.allocate(65_KiB, 256), vtier::out_of_memory);
+  CHECK_FALSE(s.on.passed(filled));
+  void* const again = p.allocate(a, 48_KiB, 256);  // still a's own
+  CHECK(again == one);
+  CHECK_FALSE(s.on.passed(filled));
+  p.deallocate(a, again, 48_KiB, 256);
+  CHECK(s.said().empty());
+}
+
 TEST_CASE("random programs on several streams never meet in one byte", "[memory][stream_lanes]") {
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
     CAPTURE(seed);
