@@ -18,10 +18,6 @@ set(VTIER_SANITIZE "" CACHE STRING "Sanitizers for our own programs: address,und
 if(VTIER_SANITIZE)
   add_compile_options(-fsanitize=${VTIER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${VTIER_SANITIZE})
-  if(VTIER_SANITIZE MATCHES "undefined")
-    # Checks of each single access: they take a third of the time that g++ needs, and AddressSanitizer sees most of it.
-    add_compile_options(-fno-sanitize=alignment,null,object-size,vptr)
-  endif()
 endif()
 
 # A program of ours.

@@ -108,7 +108,7 @@ TEST_CASE("a full disk is an error where the tensor is made, never a signal") {
   CHECK(code == 0);
 }
 
-TEST_CASE("a file tier that is full to the brim makes progress", "[cases][no_tsan]") {
+TEST_CASE("a file tier that is full to the brim makes progress") {
   // Once, two tensors took turns for ever: each pushed the other's copy out of the file in order to be written there.
   vtier::test::scratch_directory directory;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
