@@ -3,8 +3,10 @@
 
 // Filling tensors with a pattern and comparing them, through leases on a stream of a host device.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -21,12 +23,27 @@ inline std::uint8_t pattern(std::uint64_t seed, std::size_t at) noexcept {
   return static_cast<std::uint8_t>(x >> 56U);
 }
 
+/// Shows the pattern plus a number piece by piece: (offset, bytes, size). The pieces are made in a place of their own,
+/// where ThreadSanitizer need not look at each byte; what is done with them it sees.
+template <class Function>
+__attribute__((no_sanitize("thread"))) void for_each_piece(std::uint64_t seed, std::size_t size, std::uint8_t added,
+                                                           Function&& function) {
+  std::uint8_t piece[4096];
+  for (std::size_t first = 0; first < size; first += sizeof piece) {
+    const std::size_t count = (std::min)(sizeof piece, size - first);
+    for (std::size_t i = 0; i < count; ++i) piece[i] = static_cast<std::uint8_t>(pattern(seed, first + i) + added);
+    function(first, static_cast<const std::uint8_t*>(piece), count);
+  }
+}
+
 /// Writes the pattern of a seed into a tensor of bytes, in stream order.
 template <class Device, class Tensor>
 void fill(const Device& on, const typename Device::stream& stream, Tensor& t, std::uint64_t seed) {
   auto lease = t.write(stream);
   on.launch(stream, [p = lease.data(), n = lease.size(), seed] {
-    for (std::size_t i = 0; i < n; ++i) p[i] = pattern(seed, i);
+    for_each_piece(seed, n, 0, [p](std::size_t at, const std::uint8_t* bytes, std::size_t count) {
+      std::memcpy(p + at, bytes, count);
+    });
   });
 }
 
@@ -47,9 +64,10 @@ std::size_t differences(const Device& on, const typename Device::stream& stream,
   {
     auto lease = t.read(stream);
     on.launch(stream, [p = lease.data(), n = lease.size(), seed, added, count] {
-      for (std::size_t i = 0; i < n; ++i) {
-        if (p[i] != static_cast<std::uint8_t>(pattern(seed, i) + added)) ++*count;
-      }
+      for_each_piece(seed, n, added, [&](std::size_t at, const std::uint8_t* bytes, std::size_t piece) {
+        if (std::memcmp(p + at, bytes, piece) == 0) return;
+        for (std::size_t i = 0; i < piece; ++i) *count += p[at + i] != bytes[i] ? 1 : 0;
+      });
     });
   }
   on.synchronize(stream);
