@@ -152,6 +152,28 @@ TEST_CASE("where only used bytes are left a stream waits for the others, and the
   CHECK(s.said().empty());
 }
 
+TEST_CASE("what lies in two ranges becomes one block once the host has waited for both", "[memory][stream_lanes]") {
+  scene s{1, 8_MiB};
+  const pool p{memory{s.on, {.budget = 8_MiB}}, {.growth_bytes = 64_KiB}};
+  const auto a = s.on.make_stream();
+  const auto b = s.on.make_stream();
+  const auto c = s.on.make_stream();
+  void* const one = p.allocate(a, 4_MiB, 256);
+  void* const two = p.allocate(b, 4_MiB, 256);
+  REQUIRE(static_cast<char*>(two) != static_cast<char*>(one) + 4_MiB);
+  s.fill(a, one, 4_MiB, 1);
+  s.fill(b, two, 4_MiB, 2);
+  p.deallocate(a, one, 4_MiB, 256);
+  p.deallocate(b, two, 4_MiB, 256);
+  void* const all = p.allocate(c, 8_MiB, 256);
+  CHECK(s.on.passed(s.on.record(a)));
+  CHECK(s.on.passed(s.on.record(b)));
+  s.fill(c, all, 8_MiB, 3);
+  s.expect(c, all, 8_MiB, 3);
+  p.deallocate(c, all, 8_MiB, 256);
+  CHECK(s.said().empty());
+}
+
 TEST_CASE("nobody waits for a request that can never be served", "[memory][stream_lanes]") {
   scene s;
   const pool p{memory{s.on, {.budget = 64_KiB}}};

@@ -6,12 +6,9 @@
 // Each bucket has six places and a byte of each key's hash; all six bytes are compared in one step. What finds its
 // bucket full goes to the next one, and the buckets that it passed count it, so that a search knows when to go on.
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include <vtier/core/config.hpp>
@@ -54,21 +51,24 @@ class block_index {
     }
   }
 
+  /// Adds a block.
+  ///
   /// Needs   room for one
   template <class Blocks>
   void put_in(index number, const Blocks& blocks) noexcept {
     const std::uint64_t hash = mixed(blocks[number].start);
     bucket* b = &first_[home_of(hash)];
-    while (b->free_places() == 0) [[unlikely]] {
-        b->word += one_passed;
-        b = next(b);
-      }
+    while (b->free_places() == 0) {
+      b->word += one_passed;
+      b = next(b);
+    }
     const unsigned bit = lowest_bit(b->free_places()) & ~7U;
     b->word |= tag_of(hash) << bit;
     b->number[bit / 8] = number;
     ++size_;
   }
 
+  /// The block of a start; none where there is no such start.
   template <class Blocks>
   [[nodiscard]] index find(std::uint64_t start, const Blocks& blocks) const noexcept {
     const place p = search(start, blocks);
@@ -82,7 +82,7 @@ class block_index {
     if (p.in == nullptr) [[unlikely]]
       return none;
     p.in->word &= ~(std::uint64_t{0xFF} << p.bit);
-    for (bucket* b = &first_[home_of(mixed(start))]; b != p.in; b = next(b)) [[unlikely]] b->word -= one_passed;
+    for (bucket* b = &first_[home_of(mixed(start))]; b != p.in; b = next(b)) b->word -= one_passed;
     --size_;
     return p.in->number[p.bit / 8];
   }
