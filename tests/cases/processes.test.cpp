@@ -133,8 +133,10 @@ TEST_CASE("a disk that another process has filled is an error, and room again on
           "[cases]") {
   const int code = on_own_disk(12_MiB, [](own_disk& disk) {
     if (!disk.exact()) return 77;
+    const std::size_t empty_bytes = vtier::test::free_disk_bytes(disk.path());
     worker other{disk.path(), 1};  // 3 MiB, of which a part is in files
     if (!other.waits_for(50)) return 10;
+    const std::size_t others_bytes = empty_bytes - vtier::test::free_disk_bytes(disk.path());
     vtier::host::device gpu;
     vtier::hierarchy mem{vtier::hbm{gpu, {.budget = 512_KiB}}, vtier::pinned{{.budget = 512_KiB}},
                          vtier::mapped_file{disk.path().string(), {.budget = 64_MiB}}};
@@ -165,7 +167,9 @@ TEST_CASE("a disk that another process has filled is an error, and room again on
     if (wrong() != 0) return 13;
     if (!other.waits_for(100)) return 14;  // nor does the other lose what it has
     const std::size_t had = tensors.size();
+    const std::size_t left_bytes = vtier::test::free_disk_bytes(disk.path());
     other.kill();
+    if (!vtier::test::disk_has_free(disk.path(), left_bytes + others_bytes)) return 18;
     static_cast<void>(make_until_refused());
     if (tensors.size() < had + 5) return 15;
     if (wrong() != 0) return 16;
