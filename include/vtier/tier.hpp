@@ -75,11 +75,16 @@
 #include <vtier/runtime/progress.hpp>
 #include <vtier/runtime/reservation.hpp>
 #include <vtier/runtime/statistics.hpp>
+#include <vtier/runtime/timeline.hpp>
 #include <vtier/train/activation_stack.hpp>
 #include <vtier/observe/report.hpp>
+#include <vtier/observe/trace.hpp>
 
 #if VTIER_HAS_CUDA
 #include <vtier/device/cuda.hpp>
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <vtier/observe/nvtx.hpp>
+#endif
 #endif
 #if VTIER_HAS_HWLOC
 #include <vtier/topology/hwloc.hpp>

@@ -53,6 +53,8 @@ while read -r header; do
     memory/cuda_mr.hpp) [[ " $* " == *" -DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE "* ]] || continue ;;
     device/cuda.hpp | device/detail/cuda_calls.hpp | device/detail/cuda_range.hpp) [[ " $* " == *" -DVTIER_HAS_CUDA=1 "* ]] || continue ;;
     topology/hwloc.hpp) [[ " $* " == *" -DVTIER_HAS_HWLOC=1 "* ]] || continue ;;
+    observe/nvtx.hpp)
+      echo '#include <nvtx3/nvToolsExt.h>' | "$compiler" -x c++ -fsyntax-only "${flags[@]}" - 2>/dev/null || continue ;;
     io/uring.hpp) [[ " $* " == *" -DVTIER_HAS_URING=1 "* ]] || continue ;;
   esac
   count=$((count + 1))

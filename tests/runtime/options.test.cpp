@@ -51,6 +51,7 @@ TEST_CASE("each value that cannot work is refused by its name", "[runtime][optio
     CAPTURE(w.high, w.low);
     CHECK(refused([&](auto& o) { o.watermarks = {{}, w}; }, "watermarks"));
   }
+  CHECK(refused([](auto& o) { o.timeline_events_max = 16'777'217; }, "timeline_events_max"));
   for (const double share : {-0.1, 1.1, nan, infinity}) {
     CAPTURE(share);
     CHECK(refused([&](auto& o) { o.clean_share = share; }, "clean_share"));
@@ -63,6 +64,7 @@ TEST_CASE("the ends of the ranges are good", "[runtime][options]") {
   o.prefetch_count_max = 1;
   o.prefetch_share_max = 1.0;
   o.clean_share = 0.0;
+  o.timeline_events_max = 16'777'216;
   CHECK_NOTHROW(o.check());
   o.clean_share = 1.0;
   CHECK_NOTHROW(o.check());

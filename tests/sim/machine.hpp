@@ -30,6 +30,7 @@ struct machine_options {
   std::size_t staging = 8192;
   std::size_t chunk = 4096;
   double clean_share = 0.0;
+  std::size_t timeline_events = 0;
 };
 
 /// The machine, and a hierarchy on it.
@@ -95,6 +96,7 @@ class machine {
     o.staging_budget = sizes.staging;
     o.chunk_bytes_max = sizes.chunk;
     o.clean_share = sizes.clean_share;
+    o.timeline_events_max = sizes.timeline_events;
     return o;
   }
 };

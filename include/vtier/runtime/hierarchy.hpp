@@ -29,6 +29,7 @@
 #include <vtier/runtime/options.hpp>
 #include <vtier/runtime/reservation.hpp>
 #include <vtier/runtime/statistics.hpp>
+#include <vtier/runtime/timeline.hpp>
 
 namespace vtier {
 
@@ -238,6 +239,12 @@ class hierarchy {
   [[nodiscard]] Report report() const {
     return Report{count()};
   }
+
+  /// What was recorded of single leases, transfers and stalls: nothing unless `options.timeline_events_max` says how
+  /// many events are kept. observe/trace.hpp makes a file for Perfetto of it.
+  ///
+  /// Cost    O(events x log(events)); they are copied under the lock
+  [[nodiscard]] vtier::timeline timeline() const { return core_->timeline(); }
 
   /// Looks for broken rules (bytes shared, budgets exceeded, newest bytes nowhere); a sound hierarchy gives none.
   ///

@@ -45,6 +45,9 @@ struct options {
   /// Where that thread runs: CPU numbers of the system; empty: on the CPUs of the NUMA node that the first tier in host
   /// memory is bound to, or anywhere where it is bound to none.
   std::vector<unsigned> progress_cpus;
+  /// How many events the timeline keeps, 64 bytes of host memory each; the oldest go first. 0: none,
+  /// and nothing is recorded.
+  std::size_t timeline_events_max = 0;
   /// In which tiers tensors may live, by role.
   placement place;
   /// Called with what a destructor or a background transfer could not throw; it is in the report too. It is called
@@ -65,6 +68,7 @@ struct options {
         throw usage_error("options.watermarks needs 0 < low <= high <= 1");
       }
     }
+    if (timeline_events_max > 16'777'216) throw usage_error("options.timeline_events_max must be at most 16777216");
     if (!(clean_share >= 0.0 && clean_share <= 1.0)) throw usage_error("options.clean_share must be between 0 and 1");
   }
 };

@@ -50,6 +50,7 @@ class core {
     access mode = access::read;
     void* pointer = nullptr;
     std::optional<stream_ref> stream;  // empty: a lease of the host
+    std::int64_t began_ns = 0;         // where a timeline is recorded
   };
 
   /// What a reservation holds.
@@ -107,6 +108,7 @@ class core {
     }
     const std::scoped_lock hold{state_.lock};
     block_type& b = *g.owned;
+    state_.record.lease(b, g.tier, g.mode, !g.stream, g.began_ns, state_.on);
     b.end_lease(g.tier, g.mode, std::move(after));
     ++state_.changes;
     state_.prune(b.in(g.tier).readers);
@@ -216,6 +218,7 @@ class core {
     stepping_ = false;
     ++state_.counted.step_count;
     state_.counted.step_ns += state_.on.now_ns() - step_began_ns_;
+    state_.record.step(state_.counted.step_count, step_began_ns_, state_.on);
   }
 
   [[nodiscard]] statistics count() {
@@ -223,6 +226,15 @@ class core {
     const std::scoped_lock hold{state_.lock};
     statistics result = count_of<Device>(state_);
     if (thread_) result.progress_cpus = thread_->bound();
+    return result;
+  }
+
+  [[nodiscard]] vtier::timeline timeline() {
+    check_process();
+    std::unique_lock hold{state_.lock};
+    vtier::timeline result = timeline_of<Device>(state_);
+    hold.unlock();
+    in_order_of_begin(result);
     return result;
   }
 
@@ -324,7 +336,7 @@ class core {
         std::vector<event> before = writes(mode) ? b.in(where).uses() : b.in(where).written;
         std::erase_if(before, [this](const event& e) { return state_.passed(e); });
         if (before.empty()) break;
-        state_.settle(hold, std::move(before));
+        state_.settle(hold, b, where, std::move(before));
         state_.bring(hold, b, mode, where);
       }
     }
@@ -347,7 +359,7 @@ class core {
         if (b.in(i).transfers_out > 0) state_.cancel_reads(b, i);
       }
     }
-    return {&b, where, mode, pointer, stream};
+    return {&b, where, mode, pointer, stream, state_.record.now_ns(state_.on)};
   }
 
   share share_of(std::size_t tier, taken_range<event> place) const {

@@ -14,6 +14,7 @@
 #include <vtier/device/device.hpp>
 #include <vtier/runtime/detail/state.hpp>
 #include <vtier/runtime/statistics.hpp>
+#include <vtier/runtime/timeline.hpp>
 
 namespace vtier::detail {
 
@@ -62,6 +63,27 @@ template <device Device>
   result.notes = s.remarks.list();
   result.errors = s.errors;
   return result;
+}
+
+/// What a hierarchy has recorded, in the order in which it was.
+///
+/// Threads under the lock
+template <device Device>
+[[nodiscard]] timeline timeline_of(const state<Device>& s) {
+  timeline result;
+  for (const auto& t : s.tiers) {
+    result.tiers.push_back({t.name(), t.memory.kind(), t.budget_bytes(), t.map.used_bytes()});
+  }
+  result.events = s.record.events();
+  result.lost_count = s.record.lost_count();
+  result.now_ns = s.on.now_ns();
+  return result;
+}
+
+/// Puts events that were kept when they ended in order of their begin; those of one time stay as they were kept.
+inline void in_order_of_begin(timeline& t) {
+  std::stable_sort(t.events.begin(), t.events.end(),
+                   [](const timeline_event& a, const timeline_event& b) { return a.begin_ns < b.begin_ns; });
 }
 
 /// Looks for broken rules; a sound hierarchy gives none.

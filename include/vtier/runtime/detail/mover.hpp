@@ -60,11 +60,12 @@ class mover : public state<Device> {
       arrival.push_back(handle->finished.front());
       source.readers.push_back(arrival.front());
       target.fill_in_order(b.version(), std::move(arrival));
+      this->record.enqueued(b, from, to, priority, this->on);
       return true;
     }
     target.begin_fill(b.version());
     ++source.transfers_out;
-    this->flights.insert_or_assign(handle->owner, flight<Device>{handle, &b, from, to});
+    this->flights.insert_or_assign(handle->owner, flight<Device>{handle, &b, from, to, this->record.now_ns(this->on)});
     return false;
   }
 
@@ -157,6 +158,7 @@ class mover : public state<Device> {
     const flight<Device> f = at->second;
     this->flights.erase(at);
     block_type& b = *f.owner;
+    this->record.transfer(b, f.from, f.to, f.began_ns, t.priority, t.state, this->on);
     --b.in(f.from).transfers_out;
     std::vector<event> after = t.finished;
     if (t.state == transfer_state::done) {

@@ -132,7 +132,7 @@ class reserver : public ledger<Device, Eviction> {
     try {
       auto place = t.map.take_at(found->offset_bytes, found->size_bytes, passed);
       VTIER_ASSERT(place && place->uses.empty(), "a place that was found for a reservation is not free");
-      t.reserved_bytes += place->size_bytes;
+      this->count_reserved(where, place->size_bytes);
       ++this->changes;
       ++this->counted.reservation_count;
       return place;
@@ -147,8 +147,8 @@ class reserver : public ledger<Device, Eviction> {
                  std::vector<event> uses) noexcept {
     auto& t = this->tiers[where];
     t.reserved.erase(offset_bytes);
-    t.reserved_bytes -= size_bytes;
     t.map.give_back(offset_bytes, size_bytes, std::move(uses));
+    this->count_unreserved(where, size_bytes);
     ++this->changes;
     static_cast<void>(serve_reservations());
   }
@@ -251,7 +251,7 @@ class reserver : public ledger<Device, Eviction> {
       r.gathered_.reserve(r.gathered_.size() + 1);
       auto piece = t.map.take_at(first, last - first, passed);
       VTIER_ASSERT(piece, "a free run could not be taken");
-      t.reserved_bytes += piece->size_bytes;
+      this->count_reserved(r.tier_, piece->size_bytes);
       r.gathered_.push_back(std::move(*piece));
     }
     if (gathered_bytes(r) < r.size_bytes_) return;
@@ -264,8 +264,8 @@ class reserver : public ledger<Device, Eviction> {
   void leave_place(request& r) noexcept {
     auto& t = this->tiers[r.tier_];
     for (taken& piece : r.gathered_) {
-      t.reserved_bytes -= piece.size_bytes;
       t.map.give_back(piece.offset_bytes, piece.size_bytes, std::move(piece.uses));
+      this->count_unreserved(r.tier_, piece.size_bytes);
     }
     r.gathered_.clear();
     if (r.offset_bytes_) t.reserved.erase(*r.offset_bytes_);

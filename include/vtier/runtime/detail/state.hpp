@@ -29,6 +29,7 @@
 #include <vtier/memory/ranges.hpp>
 #include <vtier/memory/slab.hpp>
 #include <vtier/residency/table.hpp>
+#include <vtier/runtime/detail/recorder.hpp>
 #include <vtier/runtime/options.hpp>
 #include <vtier/runtime/statistics.hpp>
 #include <vtier/transfer/copier.hpp>
@@ -89,6 +90,7 @@ struct flight {
   block<typename Device::event>* owner = nullptr;
   std::size_t from = 0;
   std::size_t to = 0;
+  std::int64_t began_ns = 0;  // where a timeline is recorded
 };
 
 /// The data of a hierarchy.
@@ -131,6 +133,8 @@ class state {
       engines[i] = tiers[i].engine.get();
     }
     make_staging(granule, std::move(engines));
+    record.start(limits.timeline_events_max);
+    for (std::size_t i = 0; i < tiers.size(); ++i) record_occupancy(i);
   }
 
   state(const state&) = delete;
@@ -214,6 +218,7 @@ class state {
     const auto r = static_cast<std::size_t>(b.what());
     t.role_bytes[r] += taken.size_bytes;
     t.role_peak_bytes[r] = (std::max)(t.role_peak_bytes[r], t.role_bytes[r]);
+    record_occupancy(where);
   }
 
   /// Takes a block's place in a tier away.
@@ -225,7 +230,23 @@ class state {
     blocks.left(where, b);
     tiers[where].map.give_back(offset, size, r.drop());
     tiers[where].role_bytes[static_cast<std::size_t>(b.what())] -= size;
+    record_occupancy(where);
   }
+
+  /// Counts bytes that were taken for a reservation.
+  void count_reserved(std::size_t where, std::size_t size_bytes) noexcept {
+    tiers[where].reserved_bytes += size_bytes;
+    record_occupancy(where);
+  }
+
+  /// Counts bytes that a reservation has given back.
+  void count_unreserved(std::size_t where, std::size_t size_bytes) noexcept {
+    tiers[where].reserved_bytes -= size_bytes;
+    record_occupancy(where);
+  }
+
+  /// Notes how full a tier is by now.
+  void record_occupancy(std::size_t where) noexcept { record.occupancy(where, tiers[where].map.used_bytes(), on); }
 
   /// Keeps an error that nobody can be thrown.
   void report_error(const std::string& text) noexcept {
@@ -269,6 +290,7 @@ class state {
   std::vector<link_statistics> moved;  // from * tiers + to
   std::vector<std::string> errors;
   statistics counted;
+  recorder record;                 // of the timeline
   std::size_t promised_bytes = 0;  // what all tensors may come to need, rounded
   std::size_t largest_bytes = 0;
   std::uint64_t tick = 0;

@@ -35,6 +35,9 @@ class waiter : public driver<Device, Eviction> {
   /// Blocks until the newest bytes of a block are in the slowest tier that its rule allows.
   void flush(std::unique_lock<std::mutex>& hold, block_type& b) {
     const want keep{*this, b};
+    std::size_t lowest = b.tier_count() - 1;
+    while (lowest > 0 && !this->rule_of(b).allows(lowest)) --lowest;
+    stall blocked{this->record, b, lowest};
     std::int64_t contended_ns = 0;
     for (;;) {
       this->pump();
@@ -44,7 +47,7 @@ class waiter : public driver<Device, Eviction> {
       if (from) {
         const auto below = tiers_below(*from, b.size_bytes(), this->rule_of(b), this->capacities());
         const std::size_t to = below.empty() ? *from : below.back();
-        if (b.current(to)) return settle(hold, b.in(to).written);
+        if (b.current(to)) return settle(hold, b, to, b.in(to).written);
         if (b.in(*from).leases > 0) throw usage_error("a tensor was flushed while a lease on it is in force");
         const std::uint64_t failures = this->write_failure_count();
         if (b.in(to).absent()) {
@@ -55,14 +58,14 @@ class waiter : public driver<Device, Eviction> {
         if (b.in(to).idle()) {
           this->start_move(b, *from, to, urgency::demand);
           while (b.in(to).filling()) {
-            pause(hold);
+            pause(hold, blocked, stall_cause::flush);
             this->pump();
           }
         }
         if (this->write_failure_count() != failures && !b.current(to)) std::rethrow_exception(this->write_failure());
         if (b.current(to)) continue;
       }
-      pause(hold);
+      pause(hold, blocked, stall_cause::flush);
     }
   }
 
@@ -74,6 +77,7 @@ class waiter : public driver<Device, Eviction> {
     const std::size_t size_bytes = this->reservable_bytes(where, asked_bytes);
     this->check_possible(where, size_bytes);
     typename waiter::request in_line{*this, where, size_bytes};
+    stall blocked{this->record, where, size_bytes};
     const std::int64_t began = this->on.now_ns();
     for (;;) {
       this->pump();
@@ -83,7 +87,7 @@ class waiter : public driver<Device, Eviction> {
         if (in_line.place->uses.empty()) return in_line.keep();
       }
       if (this->on.now_ns() - began >= timeout_ns) throw this->no_room(where, asked_bytes, "reservation");
-      waited(hold, this->counted.blocked_reserve_ns);
+      waited(hold, this->counted.blocked_reserve_ns, blocked, stall_cause::reserve);
     }
   }
 
@@ -104,6 +108,7 @@ class waiter : public driver<Device, Eviction> {
   void bring(std::unique_lock<std::mutex>& hold, block_type& b, access mode, std::size_t where) {
     const std::uint64_t write_failures = this->write_failure_count();
     patience limit{this->starving};
+    stall blocked{this->record, b, where};
     std::int64_t contended_ns = 0;
     for (bool first = true;; first = false) {
       if (!first) this->pump();  // a resident lease pays for nothing of this; it can also be what brings the block
@@ -117,10 +122,10 @@ class waiter : public driver<Device, Eviction> {
       if (auto why = this->take_fetch_failure(b)) std::rethrow_exception(why);
       if (r.filling()) {
         this->hasten_fill(b, where, urgency::demand);
-        waited(hold, this->counted.blocked_fetch_ns);
+        waited(hold, this->counted.blocked_fetch_ns, blocked, stall_cause::fetch);
       } else if (r.resident() && content) {  // it is being written down from here: let that end
         this->cancel_reads(b, where);
-        waited(hold, this->counted.blocked_room_ns);
+        waited(hold, this->counted.blocked_room_ns, blocked, stall_cause::room);
       } else if (r.absent()) {
         auto made = room_for(b, where, contended_ns);
         if (made.state == room_state::ready) {
@@ -130,12 +135,12 @@ class waiter : public driver<Device, Eviction> {
         } else if (made.state == room_state::impossible) {
           throw this->no_room(where, b.size_bytes());
         } else {
-          limit.waited(waited(hold, this->counted.blocked_room_ns));
+          limit.waited(waited(hold, this->counted.blocked_room_ns, blocked, stall_cause::room));
         }
       } else if (const auto from = b.newest(); from && r.idle()) {
         this->start_move(b, *from, where, urgency::demand);
       } else {  // the newest bytes are on their way to another tier
-        waited(hold, this->counted.blocked_fetch_ns);
+        waited(hold, this->counted.blocked_fetch_ns, blocked, stall_cause::fetch);
       }
     }
   }
@@ -159,8 +164,10 @@ class waiter : public driver<Device, Eviction> {
     return made;
   }
 
-  // Blocks without the lock until events have passed; the lock is held again afterwards, whatever happens.
-  void settle(std::unique_lock<std::mutex>& hold, std::vector<event> events) {
+  // Blocks without the lock until events of a block have passed; the lock is held again afterwards, whatever happens.
+  void settle(std::unique_lock<std::mutex>& hold, const block_type& b, std::size_t where, std::vector<event> events) {
+    stall blocked{this->record, b, where};
+    const std::int64_t began = this->record.now_ns(this->on);
     hold.unlock();
     try {
       for (const event& e : events) this->on.synchronize(e);
@@ -169,22 +176,26 @@ class waiter : public driver<Device, Eviction> {
       throw;
     }
     hold.lock();
+    if (!events.empty()) blocked.add(stall_cause::events, began, this->record.now_ns(this->on));
   }
 
   // Sleeps without the lock until something may have changed; counts the time.
-  std::int64_t waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter) {
-    const std::int64_t began = this->on.now_ns();
-    pause(hold);
-    const std::int64_t took = this->on.now_ns() - began;
+  std::int64_t waited(std::unique_lock<std::mutex>& hold, std::int64_t& counter, stall& blocked, stall_cause why) {
+    const std::int64_t took = pause(hold, blocked, why);
     counter += took;
     this->counted.blocked_ns += took;
     return took;
   }
 
-  void pause(std::unique_lock<std::mutex>& hold) {
+  // The same without counting; says how long it was.
+  std::int64_t pause(std::unique_lock<std::mutex>& hold, stall& blocked, stall_cause why) {
+    const std::int64_t began = this->on.now_ns();
     hold.unlock();
     this->on.pause(pause_ns);
     hold.lock();
+    const std::int64_t ended = this->on.now_ns();
+    blocked.add(why, began, ended);
+    return ended - began;
   }
 
   static constexpr std::int64_t pause_ns = 20'000;
