@@ -5,7 +5,8 @@
 // device computes in between.
 //
 // Mixed precision and Adam: 16 bytes of state for each parameter. Forward keeps the input of each layer, backward
-// computes the layer again; with several micro-batches the gradients add up; then the optimizer goes through all pieces.
+// computes the layer again; with several micro-batches the gradients add up; then the optimizer goes through all
+// pieces.
 
 #include <algorithm>
 #include <cstddef>
@@ -36,9 +37,9 @@ struct device_speed {
 struct training_setup {
   model_shape shape;
   device_speed device;
-  std::size_t accumulation = 1;      // micro-batches to one step of the optimizer
-  std::size_t sharded_over = 1;      // devices that share the state; each computes micro-batches of its own
-  std::size_t piece_bytes_max = 1;   // the largest tensor that the trainer makes of parameters or their state
+  std::size_t accumulation = 1;     // micro-batches to one step of the optimizer
+  std::size_t sharded_over = 1;     // devices that share the state; each computes micro-batches of its own
+  std::size_t piece_bytes_max = 1;  // the largest tensor that the trainer makes of parameters or their state
 };
 
 namespace detail {

@@ -67,8 +67,10 @@
 #include <vtier/residency/table.hpp>
 #include <vtier/residency/tensor.hpp>
 #include <vtier/policy/eviction.hpp>
+#include <vtier/policy/lower_bound.hpp>
 #include <vtier/policy/lru.hpp>
 #include <vtier/policy/placement.hpp>
+#include <vtier/policy/step_trace.hpp>
 #include <vtier/runtime/hierarchy.hpp>
 #include <vtier/runtime/options.hpp>
 #include <vtier/runtime/prefetch_queue.hpp>

@@ -57,7 +57,7 @@ inline std::size_t free_disk_bytes(const std::filesystem::path& directory) {
 }
 
 /// Waits until at least so much is free there; false where that does not come to be. What a process that was killed had
-/// in flight in a ring goes after the process: its files are closed by the kernel some moments after the parent was told.
+/// in flight in a ring goes after it: the kernel closes its files some moments after the parent was told.
 inline bool disk_has_free(const std::filesystem::path& directory, std::size_t size_bytes) {
   for (int attempt = 0; attempt < 30'000; ++attempt) {
     if (free_disk_bytes(directory) >= size_bytes) return true;

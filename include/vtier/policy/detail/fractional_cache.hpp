@@ -44,7 +44,7 @@ struct kept_interval {
     begins[intervals[i].begin].push_back(i);
     ends[intervals[i].end].push_back(i);
   }
-  std::vector<std::int64_t> kept(intervals.size(), -1);  // -1: not begun
+  std::vector<std::int64_t> kept(intervals.size(), -1);                    // -1: not begun
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::int64_t> active;  // by absolute end
   std::vector<std::int64_t> state;
   double total = 0.0;

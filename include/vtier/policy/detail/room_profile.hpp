@@ -21,7 +21,9 @@ namespace vtier::detail {
 class room_profile {
  public:
   explicit room_profile(std::size_t tick_count)
-      : count_{tick_count}, width_{std::bit_ceil((std::max)(tick_count, std::size_t{1}))}, most_(2 * width_, 0),
+      : count_{tick_count},
+        width_{std::bit_ceil((std::max)(tick_count, std::size_t{1}))},
+        most_(2 * width_, 0),
         added_(2 * width_, 0) {}
 
   /// Adds bytes to the ticks [first, last).

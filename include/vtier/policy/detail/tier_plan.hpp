@@ -33,8 +33,8 @@ struct planned_fetch {
 
 /// What one tier keeps, lets go and fetches in every lap.
 struct tier_plan {
-  std::vector<char> kept;               // one for each idle interval
-  std::vector<planned_fetch> fetches;   // in the order in which they are due, counted from the beginning of a lap
+  std::vector<char> kept;              // one for each idle interval
+  std::vector<planned_fetch> fetches;  // in the order in which they are due, counted from the beginning of a lap
 };
 
 /// The room that uses take.
