@@ -29,7 +29,7 @@ build_and_test() {  # DIRECTORY NAME [-D...]
   (cd "$build" && ctest --output-on-failure -j "$vtier_jobs")
 }
 
-# The compiler for the sanitized builds: one that can link them.
+# The compiler for the sanitized builds, as an option of CMake: clang++ where it can link them, else CMake's own.
 sanitizing_compiler() {
   local try
   try=$(mktemp -d)
@@ -47,7 +47,7 @@ sanitized=(-DVTIER_BUILD_BENCH=OFF -DVTIER_BUILD_EXAMPLES=OFF -DVTIER_TEST_BUILD
 concurrent="device;io;transfer;runtime;train;cases"
 if [ "$quick" = no ]; then
   compiler=$(sanitizing_compiler)
-  [ -n "$compiler" ] && sanitized+=("$compiler")
+  if [ -n "$compiler" ]; then sanitized+=("$compiler"); else say "no clang++ that links sanitizers: they are built with the default compiler, which takes longer"; fi
   build_and_test "$root/asan" "AddressSanitizer and UndefinedBehaviorSanitizer" "${quick_flags[@]}" "${sanitized[@]}" \
     -DVTIER_SANITIZE=address,undefined "-DVTIER_TEST_ROOMS=$concurrent;sim" -DVTIER_FUZZ_SEEDS=3000
   build_and_test "$root/tsan" "ThreadSanitizer" "${quick_flags[@]}" "${sanitized[@]}" -DVTIER_SANITIZE=thread "-DVTIER_TEST_ROOMS=$concurrent"

@@ -56,14 +56,26 @@ inline std::size_t free_disk_bytes(const std::filesystem::path& directory) {
   return about.f_bavail * about.f_frsize;
 }
 
-/// Waits until at least so much is free there; false where that does not come to be. What a process that was killed had
-/// in flight in a ring goes after it: the kernel closes its files some moments after the parent was told.
-inline bool disk_has_free(const std::filesystem::path& directory, std::size_t size_bytes) {
+/// Waits until what is free there is as `enough` wants it; false where that does not come to be. What a process that
+/// was killed had in flight in a ring goes after it: the kernel closes its files some moments after the parent was
+/// told.
+template <class Enough>
+bool wait_for_free_disk(const std::filesystem::path& directory, Enough&& enough) {
   for (int attempt = 0; attempt < 30'000; ++attempt) {
-    if (free_disk_bytes(directory) >= size_bytes) return true;
+    if (enough(free_disk_bytes(directory))) return true;
     ::usleep(1000);
   }
   return false;
+}
+
+/// Waits until exactly so much is free there again.
+inline bool disk_is_free_again(const std::filesystem::path& directory, std::size_t size_bytes) {
+  return wait_for_free_disk(directory, [=](std::size_t free_bytes) { return free_bytes == size_bytes; });
+}
+
+/// Waits until at least so much is free there.
+inline bool disk_has_free(const std::filesystem::path& directory, std::size_t size_bytes) {
+  return wait_for_free_disk(directory, [=](std::size_t free_bytes) { return free_bytes >= size_bytes; });
 }
 
 }  // namespace vtier::test

@@ -154,7 +154,7 @@ class own_disk {
   /// Whether no name is there, and what was free is free again.
   [[nodiscard]] bool is_clean() const {
     if (!std::filesystem::is_empty(path_)) return false;
-    return !exact_ || disk_has_free(path_, free_before_);
+    return !exact_ || disk_is_free_again(path_, free_before_);
   }
 
  private:

@@ -7,7 +7,8 @@
 // again. At no moment may what is leased and what is kept exceed the tier. Whole tensors are points of that program, so
 // its least is a bound; with one cost per byte it is solved exactly by letting go of what is needed last
 // (detail/fractional_cache.hpp). Down: what a use wrote goes down once unless some share stays until the next use that
-// writes it. That interval has the leases in between in it, in which the tensor counts only with the share that is
+// writes it: a schedule must not lose bytes, and whether they are read again is not known until they are overwritten.
+// That interval has the leases in between in it, in which the tensor counts only with the share that is
 // kept: the program is wider than the truth, and the bound stays one.
 // Windows. Take any part of the step. What it reads and the tier cannot have held at its beginning must come up inside:
 // it lasts (distinct bytes read - capacity) / rate at least, and likewise down, and as long as it computes. Parts that
@@ -17,9 +18,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <numeric>
 #include <vector>
 
+#include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/policy/detail/fractional_cache.hpp>
@@ -54,22 +56,19 @@ struct step_bound {
 
 namespace detail {
 
-/// What is leased at each tick, each tensor once.
-[[nodiscard]] inline std::vector<std::int64_t> leased_bytes(const std::vector<step_tensor>& tensors,
-                                                            const tier_uses& in) {
-  std::vector<std::int64_t> change(in.tick_count() + 1, 0);
-  std::vector<std::uint32_t> until(tensors.size(), 0);
-  for (const tier_use& u : in.uses) {
-    const std::uint32_t from = (std::max)(u.begin, until[u.tensor]);
-    if (from >= u.end) continue;
+/// What is leased at each tick, each tensor once, of the uses that `counts` names.
+template <class Counts>
+[[nodiscard]] std::vector<std::int64_t> leased_bytes(const std::vector<step_tensor>& tensors, const tier_uses& in,
+                                                     Counts&& counts) {
+  std::vector<std::int64_t> result(in.tick_count() + 1, 0);  // what changes at each tick, then the sums of it
+  for_each_hold(tensors.size(), in, [&](const tier_use& u, std::uint32_t from) {
+    if (!counts(u)) return;
     const auto size = static_cast<std::int64_t>(tensors[u.tensor].size_bytes);
-    change[from] += size;
-    change[u.end] -= size;
-    until[u.tensor] = u.end;
-  }
-  std::vector<std::int64_t> result(in.tick_count(), 0);
-  std::int64_t sum = 0;
-  for (std::size_t t = 0; t < result.size(); ++t) result[t] = sum += change[t];
+    result[from] += size;
+    result[u.end] -= size;
+  });
+  std::partial_sum(result.begin(), result.end(), result.begin());
+  result.pop_back();
   return result;
 }
 
@@ -80,7 +79,7 @@ namespace detail {
   for (const idle_interval& i : in.idle) {
     if (i.fetched) kept.push_back({i.begin, i.end, static_cast<std::int64_t>(tensors[i.tensor].size_bytes)});
   }
-  return least_missed_bytes(kept, leased_bytes(tensors, in), capacity);
+  return least_missed_bytes(kept, leased_bytes(tensors, in, [](const tier_use&) { return true; }), capacity);
 }
 
 /// The least bytes down: intervals from a use that writes to the next.
@@ -93,7 +92,6 @@ namespace detail {
   };
   std::vector<last> seen(tensors.size());
   std::vector<kept_interval> kept;
-  std::vector<char> dirty_always(tensors.size(), 0);
   const auto add = [&](std::uint32_t tensor, std::uint32_t begin, std::uint32_t end) {
     kept.push_back({begin, end, static_cast<std::int64_t>(tensors[tensor].size_bytes)});
   };
@@ -125,29 +123,11 @@ namespace detail {
       end_of_born(t);
     } else {
       add(t, in.uses[seen[t].write].end, in.uses[seen[t].first_write].begin);
-      dirty_always[t] = 1;
     }
   }
-  // What is leased counts where no interval stands for it: tensors that no use writes, and uses that write.
-  std::vector<std::int64_t> change(in.tick_count() + 1, 0);
-  for (const tier_use& u : in.uses) {
-    if (!u.writes) continue;
-    change[u.begin] += static_cast<std::int64_t>(tensors[u.tensor].size_bytes);
-    change[u.end] -= static_cast<std::int64_t>(tensors[u.tensor].size_bytes);
-  }
-  std::vector<std::uint32_t> until(tensors.size(), 0);
-  for (const tier_use& u : in.uses) {
-    if (seen[u.tensor].write != no_use) continue;
-    const std::uint32_t from = (std::max)(u.begin, until[u.tensor]);
-    if (from >= u.end) continue;
-    change[from] += static_cast<std::int64_t>(tensors[u.tensor].size_bytes);
-    change[u.end] -= static_cast<std::int64_t>(tensors[u.tensor].size_bytes);
-    until[u.tensor] = u.end;
-  }
-  std::vector<std::int64_t> taken(in.tick_count(), 0);
-  std::int64_t sum = 0;
-  for (std::size_t t = 0; t < taken.size(); ++t) taken[t] = sum += change[t];
-  return least_missed_bytes(kept, taken, capacity);
+  // What is leased counts where no interval stands for it: uses that write, and tensors that no use writes.
+  const auto counts = [&](const tier_use& u) { return u.writes || seen[u.tensor].write == no_use; };
+  return least_missed_bytes(kept, leased_bytes(tensors, in, counts), capacity);
 }
 
 /// The least time of a step by its best division into windows.

@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
-#include <utility>
 #include <vector>
 
 #include <vtier/core/config.hpp>
@@ -40,13 +38,9 @@ struct tier_plan {
 /// The room that uses take.
 [[nodiscard]] inline room_profile profile_of(const std::vector<step_tensor>& tensors, const tier_uses& in) {
   room_profile result{in.tick_count()};
-  std::vector<std::uint32_t> until(tensors.size(), 0);
-  for (const tier_use& u : in.uses) {
-    const std::uint32_t from = (std::max)(u.begin, until[u.tensor]);
-    if (from >= u.end) continue;
+  for_each_hold(tensors.size(), in, [&](const tier_use& u, std::uint32_t from) {
     result.add(from, u.end, static_cast<std::int64_t>(tensors[u.tensor].size_bytes));
-    until[u.tensor] = u.end;
-  }
+  });
   return result;
 }
 
@@ -73,7 +67,8 @@ struct tier_plan {
   }
   std::sort(missed.begin(), missed.end(),
             [&](std::uint32_t a, std::uint32_t b) { return in.idle[a].end < in.idle[b].end; });
-  // Two laps in order, of which the second counts: what is due early in a lap starts in the lap before.
+  // What is due early in a lap may start in the lap before: at a tick below zero. None starts before what is due
+  // sooner.
   const auto ticks = static_cast<std::uint32_t>(in.tick_count());
   std::int64_t last_start = -static_cast<std::int64_t>(ticks);
   for (const std::uint32_t i : missed) {

@@ -4,7 +4,8 @@
 // What a plan of one tier takes: its laps in virtual time, on links that each do one transfer after the other.
 //
 // Work is in the order of the program, as streams have it: a fetch is issued at its tick, and runs when the link has
-// done what was issued before, when the room that it was given is free, and when its bytes are below.
+// done what was issued before, when the room that it was given is free, and when its bytes are below. The host is taken
+// to be as far ahead of the device as it likes.
 
 #include <algorithm>
 #include <cstddef>
@@ -45,16 +46,11 @@ class tier_replay {
       begins_[in.uses[i].begin] = i;
       ends_[in.uses[i].end] = i;
     }
-    // The idle interval behind a use and the one before it.
     behind_.assign(in.uses.size(), no_use);
-    ahead_.assign(in.uses.size(), no_use);
-    for (std::uint32_t i = 0; i < in.idle.size(); ++i) {
-      behind_[in.idle[i].before] = i;
-      ahead_[in.idle[i].after] = i;
-    }
+    for (std::uint32_t i = 0; i < in.idle.size(); ++i) behind_[in.idle[i].before] = i;
   }
 
-  /// Plays until laps are alike, four at most, and gives the last.
+  /// Plays three laps and gives the last: the first begins with all links idle.
   replay_result play(const tier_plan& plan) {
     // What a use writes and a later interval lets go is written down while the link has nothing better to do.
     early_.assign(in_->uses.size(), 0);
@@ -90,6 +86,7 @@ class tier_replay {
     clean_.assign(tensors_->size(), 0);
     version_.assign(tensors_->size(), 0);
     here_.assign(tensors_->size(), 0);
+    open_.assign(tensors_->size(), 0);
     std::int64_t held = 0;
     for (std::size_t i = 0; i < in_->idle.size(); ++i) {
       const idle_interval& idle = in_->idle[i];
@@ -171,6 +168,7 @@ class tier_replay {
         here_[u.tensor] = 1;
       }
     }
+    ++open_[u.tensor];
     now_ = (std::max)(now_, arrival_[u.tensor]);
     to.stall_ns[which] = now_ - before;
     if (u.writes) {
@@ -184,9 +182,8 @@ class tier_replay {
     const tier_use& u = in_->uses[which];
     idle_since_[u.tensor] = now_;
     if (early_[which] != 0) background_.push_back({u.tensor, version_[u.tensor]});
+    if (--open_[u.tensor] > 0) return;
     const std::uint32_t behind = behind_[which];
-    const bool overlapped = behind == no_use && ahead_of_other(which);
-    if (overlapped) return;
     if (behind != no_use && plan.kept[behind] != 0) return;
     double free_at = (std::max)(now_, below_[u.tensor]);
     const bool dead = behind == no_use;  // the last use of a tensor of the step
@@ -196,15 +193,6 @@ class tier_replay {
     }
     room_.push({free_at, size(u.tensor)});
     here_[u.tensor] = 0;
-  }
-
-  // Whether a use that overlaps this one ends later.
-  [[nodiscard]] bool ahead_of_other(std::uint32_t which) const {
-    const tier_use& u = in_->uses[which];
-    for (std::uint32_t i = which + 1; i < in_->uses.size() && in_->uses[i].begin < u.end; ++i) {
-      if (in_->uses[i].tensor == u.tensor) return true;
-    }
-    return false;
   }
 
   void fetch(std::uint32_t tensor, replay_result& to) {
@@ -222,8 +210,7 @@ class tier_replay {
   link_rates rates_;
   std::vector<std::uint32_t> begins_;
   std::vector<std::uint32_t> ends_;
-  std::vector<std::uint32_t> behind_;
-  std::vector<std::uint32_t> ahead_;
+  std::vector<std::uint32_t> behind_;  // the idle interval that a use leads to
 
   double now_ = 0.0;
   double up_free_ = 0.0;
@@ -238,6 +225,7 @@ class tier_replay {
   std::vector<std::uint32_t> version_;
   std::deque<std::pair<std::uint32_t, std::uint32_t>> background_;  // tensor, version
   std::vector<char> here_;
+  std::vector<std::uint32_t> open_;  // uses in force
 };
 
 }  // namespace vtier::detail

@@ -86,6 +86,19 @@ struct tier_uses {
   }
 };
 
+/// Calls function(use, from): a tensor is held by this use from that tick until the end of the use, and was not held
+/// by an earlier one from then on. Uses that overlap count once.
+template <class Function>
+void for_each_hold(std::size_t tensor_count, const tier_uses& in, Function&& function) {
+  std::vector<std::uint32_t> until(tensor_count, 0);
+  for (const tier_use& u : in.uses) {
+    const std::uint32_t from = (std::max)(u.begin, until[u.tensor]);
+    if (from >= u.end) continue;
+    until[u.tensor] = u.end;
+    function(u, from);
+  }
+}
+
 /// The uses of the first tier: the leases.
 [[nodiscard]] inline tier_uses uses_of(const step_trace& trace) {
   tier_uses result;
