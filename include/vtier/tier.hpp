@@ -29,6 +29,7 @@
 #include <vtier/device/device.hpp>
 #include <vtier/device/growable_device.hpp>
 #include <vtier/device/host.hpp>
+#include <vtier/device/timed_device.hpp>
 #include <vtier/io/blocking.hpp>
 #include <vtier/io/engine.hpp>
 #include <vtier/io/engine_options.hpp>
@@ -67,9 +68,12 @@
 #include <vtier/residency/table.hpp>
 #include <vtier/residency/tensor.hpp>
 #include <vtier/policy/eviction.hpp>
+#include <vtier/policy/fit.hpp>
 #include <vtier/policy/lower_bound.hpp>
 #include <vtier/policy/lru.hpp>
 #include <vtier/policy/placement.hpp>
+#include <vtier/policy/plan.hpp>
+#include <vtier/policy/schedule_aware.hpp>
 #include <vtier/policy/step_trace.hpp>
 #include <vtier/runtime/hierarchy.hpp>
 #include <vtier/runtime/options.hpp>

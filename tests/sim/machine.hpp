@@ -31,6 +31,8 @@ struct machine_options {
   std::size_t chunk = 4096;
   double clean_share = 0.0;
   std::size_t timeline_events = 0;
+  bool plan_steps = true;
+  double copy_bytes_per_ns = 16.0;
 };
 
 /// The machine, and a hierarchy on it.
@@ -41,7 +43,7 @@ class machine {
 
   explicit machine(const sim::world_options& how, const machine_options& sizes = {})
       : world{std::make_shared<sim::world>(how)},
-        gpu{world, sim::device_options{sizes.hbm, "gpu", {}, 16.0, 256.0, 2000.0, 5000.0}},
+        gpu{world, sim::device_options{sizes.hbm, "gpu", {}, sizes.copy_bytes_per_ns, 256.0, 2000.0, 5000.0}},
         nvme{world},
         mem{hbm{gpu, {.budget = sizes.hbm}}, pinned{gpu, {.budget = sizes.host}},
             sim::file{nvme, {.budget = sizes.file}}, limits(sizes)} {}
@@ -97,6 +99,7 @@ class machine {
     o.chunk_bytes_max = sizes.chunk;
     o.clean_share = sizes.clean_share;
     o.timeline_events_max = sizes.timeline_events;
+    o.plan_steps = sizes.plan_steps;
     return o;
   }
 };

@@ -54,7 +54,7 @@ struct call_site {
 /// How a world behaves.
 struct world_options {
   std::uint64_t seed = 1;
-  double disorder = 4.0;     // a duration is up to 2^disorder times longer or shorter than the speed of its link says
+  double disorder = 4.0;     // a duration is up to 2^disorder times longer or shorter than its link says; 0: as it says
   double fault_share = 0.0;  // of the occasions that can fail, those that do
   std::size_t operation_count_max = 200'000;  // more than this in one world: something goes round for ever
   bool logs = false;                          // whether events are written down
@@ -64,6 +64,7 @@ struct world_options {
 /// Something that passes once: a recorded event, the end of a request.
 struct mark {
   bool passed = false;
+  std::int64_t passed_ns = 0;             // when
   vector_clock known;                     // what is over once it has passed
   std::size_t owner = 0;                  // the device it belongs to, by number
   std::shared_ptr<std::int64_t> counter;  // of the marks that are alive

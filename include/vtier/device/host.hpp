@@ -26,6 +26,7 @@
 #include <vtier/device/detail/host_range.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/device/growable_device.hpp>
+#include <vtier/device/timed_device.hpp>
 
 namespace vtier::host {
 
@@ -124,11 +125,15 @@ class device {
   }
 
   /// Marks this point of the stream.
-  [[nodiscard]] event record(stream_ref s) const {
-    auto done = std::make_shared<detail::mark>();
-    detail::queue& q = queue_of(s);
-    if (!q.push(detail::record_item(done))) done->pass(q.failed());
-    return event{std::move(done)};
+  [[nodiscard]] event record(stream_ref s) const { return mark_in(s, false); }
+
+  /// The same, and keeps the time at which the stream comes there.
+  [[nodiscard]] event record_timed(stream_ref s) const { return mark_in(s, true); }
+
+  [[nodiscard]] std::int64_t elapsed_ns(const event& from, const event& to) const noexcept {
+    VTIER_ASSERT(from.state_ != nullptr && to.state_ != nullptr && from.state_->passed() && to.state_->passed(),
+                 "the time between events that have not passed");
+    return to.state_->passed_ns() - from.state_->passed_ns();
   }
 
   /// Lets later work of the stream wait for the event; free where that has passed.
@@ -244,6 +249,13 @@ class device {
   friend bool operator==(const device& a, const device& b) noexcept { return a.state_ == b.state_; }
 
  private:
+  [[nodiscard]] event mark_in(const stream_ref& s, bool timed) const {
+    auto done = std::make_shared<detail::mark>(timed);
+    detail::queue& q = queue_of(s);
+    if (!q.push(detail::record_item(done))) done->pass(q.failed());
+    return event{std::move(done)};
+  }
+
   [[nodiscard]] detail::queue& queue_of(const stream_ref& s) const {
     if (s.state_ == nullptr) throw usage_error(name() + ": this stream was moved from; use the one that it moved to");
     return *s.state_;
@@ -258,5 +270,6 @@ class device {
 };
 
 static_assert(vtier::growable_device<host::device>);
+static_assert(vtier::timed_device<host::device>);
 
 }  // namespace vtier::host

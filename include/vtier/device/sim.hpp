@@ -22,69 +22,14 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/simulation.hpp>
+#include <vtier/device/detail/sim_handles.hpp>
 #include <vtier/device/detail/sim_range.hpp>
 #include <vtier/device/detail/sim_state.hpp>
 #include <vtier/device/device.hpp>
 #include <vtier/device/growable_device.hpp>
+#include <vtier/device/timed_device.hpp>
 
 namespace vtier::sim {
-
-class device;
-
-/// A mark in a stream; copies are the same mark.
-class event {
- public:
-  event() = default;
-
- private:
-  friend class device;
-  explicit event(std::shared_ptr<mark> state) : state_{std::move(state)} {}
-  std::shared_ptr<mark> state_;
-};
-
-/// A name for a stream that somebody else owns.
-class stream_ref {
- public:
-  friend bool operator==(const stream_ref& a, const stream_ref& b) noexcept { return a.state_ == b.state_; }
-
- private:
-  friend class device;
-  friend class stream;
-  explicit stream_ref(std::shared_ptr<detail::stream_state> state) : state_{std::move(state)} {}
-  std::shared_ptr<detail::stream_state> state_;
-};
-
-/// A queue of work; destroying it loses none.
-class stream {
- public:
-  stream(stream&&) noexcept = default;
-  stream& operator=(stream&& other) noexcept {
-    if (this == &other) return *this;
-    close();
-    state_ = std::move(other.state_);
-    machine_ = std::move(other.machine_);
-    return *this;
-  }
-  stream(const stream&) = delete;
-  stream& operator=(const stream&) = delete;
-  ~stream() { close(); }
-
-  // NOLINTNEXTLINE(google-explicit-constructor): as std::string to std::string_view
-  operator stream_ref() const { return stream_ref{state_}; }
-
- private:
-  friend class device;
-  stream(std::shared_ptr<detail::stream_state> state, std::shared_ptr<world> machine)
-      : state_{std::move(state)}, machine_{std::move(machine)} {}
-  void close() noexcept {
-    if (state_ == nullptr) return;
-    state_->gone = true;
-    machine_->stream_gone();
-    state_ = nullptr;
-  }
-  std::shared_ptr<detail::stream_state> state_;
-  std::shared_ptr<world> machine_;
-};
 
 /// A simulated device.
 ///
@@ -121,6 +66,21 @@ class device {
     w.done = done;
     put(s, std::move(w), "record", {file, line});
     return event{std::move(done)};
+  }
+
+  /// Every event is timed here.
+  [[nodiscard]] event record_timed(stream_ref s, const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE()) const {
+    return record(std::move(s), file, line);
+  }
+
+  [[nodiscard]] std::int64_t elapsed_ns(const event& from, const event& to) const {
+    begin();
+    VTIER_ASSERT(from.state_ != nullptr && to.state_ != nullptr && from.state_->passed && to.state_->passed,
+                 "the time between events that have not passed");
+    check_owner(from, "elapsed_ns");
+    check_owner(to, "elapsed_ns");
+    return to.state_->passed_ns - from.state_->passed_ns;
   }
 
   void wait(stream_ref s, const event& e, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
@@ -365,6 +325,7 @@ class device {
       if (w.done != nullptr && !w.run) {  // a record: all that the stream had may still be on its way
         static_cast<void>(machine().run_until([&] { return s.state_->work->queue.empty(); }));
         w.done->passed = true;
+        w.done->passed_ns = machine().now_ns();
         w.done->known = s.state_->work->known;
         return;
       }
@@ -394,5 +355,6 @@ class device {
 };
 
 static_assert(vtier::growable_device<sim::device>);
+static_assert(vtier::timed_device<sim::device>);
 
 }  // namespace vtier::sim

@@ -13,6 +13,7 @@
 #include <span>
 
 #include <vtier/core/config.hpp>
+#include <vtier/residency/block.hpp>
 
 namespace vtier {
 
@@ -29,13 +30,15 @@ enum class occupancy : std::uint8_t {
 
 /// A stretch of a tier.
 ///
-/// Units   bytes; last_use in ticks of the hierarchy, larger is later
+/// Units   bytes; last_use in ticks of the hierarchy, larger is later; next_use in points of the program, larger is
+/// later
 struct stretch {
   std::size_t offset_bytes = 0;
   std::size_t size_bytes = 0;
   std::uint64_t last_use = 0;
   std::uint64_t block = 0;  // whose it is, 0 for free
   occupancy state = occupancy::free;
+  std::uint64_t next_use = unknown_use;
 };
 
 /// The stretches [first, last) that are to be freed.

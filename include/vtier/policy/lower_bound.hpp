@@ -10,9 +10,11 @@
 // writes it: a schedule must not lose bytes, and whether they are read again is not known until they are overwritten.
 // That interval has the leases in between in it, in which the tensor counts only with the share that is
 // kept: the program is wider than the truth, and the bound stays one.
+// Both. Room that saves bytes up is not there to save bytes down: detail/joint_bound.hpp bounds the sum of the two. In
+// a ns at most rates.up + rates.down bytes cross, or as many as a shared bus lets through.
 // Windows. Take any part of the step. What it reads and the tier cannot have held at its beginning must come up inside:
-// it lasts (distinct bytes read - capacity) / rate at least, and likewise down, and as long as it computes. Parts that
-// do not overlap add up; the best division is found by dynamic programming over a bounded number of cuts.
+// it lasts (distinct bytes read - capacity) / rate at least, and likewise down and both, and as long as it computes.
+// Parts that do not overlap add up; the best division is found by dynamic programming over a bounded number of cuts.
 // Several tiers. The same for each boundary, with the tiers above it taken as one.
 
 #include <algorithm>
@@ -25,6 +27,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/policy/detail/fractional_cache.hpp>
+#include <vtier/policy/detail/joint_bound.hpp>
 #include <vtier/policy/detail/tier_uses.hpp>
 #include <vtier/policy/step_trace.hpp>
 
@@ -36,7 +39,8 @@ namespace vtier {
 struct link_bound {
   double up_bytes = 0.0;
   double down_bytes = 0.0;
-  double ns = 0.0;  // for these bytes, and for the best division into windows
+  double both_bytes = 0.0;  // of the two together, not less than their sum
+  double ns = 0.0;          // for these bytes, and for the best division into windows
 };
 
 /// What no schedule of a step can beat.
@@ -169,9 +173,10 @@ template <class Counts>
           if (!tensors[use.tensor].born) dirty_bytes += size;
         }
       }
-      const double window_ns =
-          (std::max)({ns_at(cuts[j]) - ns_at(cuts[i]), (read_bytes - static_cast<double>(capacity)) / rates.up,
-                      (dirty_bytes - static_cast<double>(capacity)) / rates.down});
+      const double up_bytes = (std::max)(0.0, read_bytes - static_cast<double>(capacity));
+      const double down_bytes = (std::max)(0.0, dirty_bytes - static_cast<double>(capacity));
+      const double window_ns = (std::max)({ns_at(cuts[j]) - ns_at(cuts[i]), up_bytes / rates.up,
+                                           down_bytes / rates.down, (up_bytes + down_bytes) / rates.both});
       best[j] = (std::max)(best[j], best[i] + window_ns);
     }
   }
@@ -202,7 +207,9 @@ template <class Counts>
     link_bound l;
     l.up_bytes = detail::least_up_bytes(trace.tensors, in, bytes);
     l.down_bytes = detail::least_down_bytes(trace.tensors, in, bytes);
-    l.ns = (std::max)({l.up_bytes / rates.up, l.down_bytes / rates.down, (l.up_bytes + l.down_bytes) / rates.both,
+    l.both_bytes = (std::max)(l.up_bytes + l.down_bytes, detail::joint_bound{trace.tensors, in, bytes}.least(1.0, 1.0));
+    l.ns = (std::max)({l.up_bytes / rates.up, l.down_bytes / rates.down,
+                       l.both_bytes / (std::min)(rates.both, rates.up + rates.down),
                        detail::least_window_ns(trace.tensors, in, bytes, rates)});
     result.links.push_back(l);
   }

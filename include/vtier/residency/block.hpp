@@ -20,6 +20,9 @@
 
 namespace vtier {
 
+/// The next use of what nobody knows a next use of: later than all others.
+inline constexpr std::uint64_t unknown_use = (std::numeric_limits<std::uint64_t>::max)();
+
 /// A tensor's bytes, wherever they are.
 ///
 /// Units   bytes
@@ -124,6 +127,9 @@ class block {
 
   /// Since when leases on it have been in force without a gap, in the device's time; meaningless without one.
   std::int64_t leased_since_ns = 0;
+
+  /// When a lease is expected to begin on it next, as a point of the program: larger is later.
+  std::uint64_t next_use = unknown_use;
 
   /// Somebody waits for this block: no replica of it is to be evicted meanwhile.
   std::uint32_t wanted = 0;

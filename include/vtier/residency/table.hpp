@@ -92,6 +92,9 @@ class table {
 
   [[nodiscard]] std::size_t size() const noexcept { return blocks_.size(); }
 
+  /// The number of the block that was added last; numbers rise.
+  [[nodiscard]] std::uint64_t last_id() const noexcept { return last_id_; }
+
  private:
   std::uint64_t last_id_ = 0;
   std::map<std::uint64_t, std::unique_ptr<block_type>> blocks_;

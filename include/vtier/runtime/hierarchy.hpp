@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -21,8 +22,11 @@
 #include <vtier/memory/hbm.hpp>
 #include <vtier/memory/resource.hpp>
 #include <vtier/policy/eviction.hpp>
-#include <vtier/policy/lru.hpp>
+#include <vtier/policy/fit.hpp>
 #include <vtier/policy/placement.hpp>
+#include <vtier/policy/plan.hpp>
+#include <vtier/policy/schedule_aware.hpp>
+#include <vtier/policy/step_trace.hpp>
 #include <vtier/residency/role.hpp>
 #include <vtier/residency/tensor.hpp>
 #include <vtier/runtime/detail/core.hpp>
@@ -55,7 +59,7 @@ concept hierarchy_part = resource<P> || std::same_as<P, options>;
 /// Threads every member any. The destructor stops the progress thread; tensors and leases that outlive the object
 ///         keep its memory and go on working, moved by their own calls. Whoever lets the last of them go blocks until
 ///         file transfers have ended and kernels that used the memory have passed
-template <device Device, eviction_policy Eviction = lru>
+template <device Device, eviction_policy Eviction = schedule_aware>
 class hierarchy {
  public:
   using core_type = detail::core<Device, Eviction>;
@@ -210,7 +214,9 @@ class hierarchy {
   /// The scope of one training step.
   class step_scope {
    public:
-    explicit step_scope(std::shared_ptr<core_type> core) : core_{std::move(core)} { core_->begin_step(); }
+    step_scope(std::shared_ptr<core_type> core, std::string_view name) : core_{std::move(core)} {
+      core_->begin_step(name);
+    }
     step_scope(const step_scope&) = delete;
     step_scope& operator=(const step_scope&) = delete;
     ~step_scope() { core_->end_step(); }
@@ -219,10 +225,38 @@ class hierarchy {
     std::shared_ptr<core_type> core_;
   };
 
-  /// Begins a step; it ends with the returned scope. Steps are counted and timed; a plan will be made from them.
+  /// Begins a step of a name; it ends with the returned scope.
   ///
-  /// Errors  usage_error inside another step
-  [[nodiscard]] step_scope step() { return step_scope{core_}; }
+  /// The first step of a name is recorded: which leases it takes on streams, in which order, and how long it computes
+  /// in between. Of that a plan is made, which later steps of the name follow: what is needed last is evicted first,
+  /// what is needed next is fetched ahead, what has changed is written down while the link is idle. A step that departs
+  /// from the recorded one is served as it comes, which the notes of count() say once; where two in a row depart, the
+  /// next is recorded anew. Where options.plan_steps is off, or the device does not time its events, steps are only
+  /// counted.
+  ///
+  /// Errors  usage_error inside another step; device_error
+  /// Cost    the second and third step of a name: the host blocks until the one before is over, and then for up to
+  /// about
+  ///         a second, while a plan is made. A recorded step records three events for each lease instead of one
+  [[nodiscard]] step_scope step(std::string_view name = "step") { return step_scope{core_, name}; }
+
+  /// What was recorded of a kind of step: empty until the step that follows it begins.
+  [[nodiscard]] std::optional<step_trace> recorded_step(std::string_view name = "step") const {
+    return core_->look([&](const auto& state) { return state.recorded(name); });
+  }
+
+  /// The plan that steps of a name follow: empty where there is none.
+  [[nodiscard]] std::optional<step_plan> plan_of(std::string_view name = "step") const {
+    return core_->look([&](const auto& state) { return state.planned(name); });
+  }
+
+  /// Whether a step can run within the budgets of this hierarchy, and what is short by how much.
+  ///
+  /// Errors  usage_error that says what is wrong with the trace
+  /// Cost    O(leases)
+  [[nodiscard]] step_fit fits(const step_trace& step) const {
+    return fit_of(step, core_->look([](const auto& state) { return state.tensor_budgets(); }));
+  }
 
   /// Does what can be done without waiting: for programs that run without the progress thread.
   ///

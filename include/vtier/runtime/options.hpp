@@ -12,6 +12,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/policy/placement.hpp>
+#include <vtier/policy/step_trace.hpp>
 
 namespace vtier {
 
@@ -45,6 +46,11 @@ struct options {
   /// Where that thread runs: CPU numbers of the system; empty: on the CPUs of the NUMA node that the first tier in host
   /// memory is bound to, or anywhere where it is bound to none.
   std::vector<unsigned> progress_cpus;
+  /// Whether steps are recorded and later ones follow a plan made from that: where the device times its events.
+  bool plan_steps = true;
+  /// How fast bytes cross each boundary between two tiers, the fastest tiers first. Empty: as measured in the recorded
+  /// step.
+  std::vector<vtier::link_rates> links;
   /// How many events the timeline keeps, 64 bytes of host memory each; the oldest go first. 0: none,
   /// and nothing is recorded.
   std::size_t timeline_events_max = 0;

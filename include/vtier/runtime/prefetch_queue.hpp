@@ -21,6 +21,7 @@ struct movement {
   std::uint64_t block = 0;
   std::size_t tier = 0;  // fetch: where to; evict: from where
   direction way = direction::fetch;
+  bool planned = false;  // by a schedule, which has made room for it
   friend bool operator==(const movement&, const movement&) = default;
 };
 
@@ -50,6 +51,11 @@ class prefetch_queue {
   /// Forgets all wishes for a block.
   void forget(std::uint64_t block) noexcept {
     std::erase_if(list_, [&](const movement& m) { return m.block == block; });
+  }
+
+  /// Forgets all wishes of a schedule.
+  void forget_planned() noexcept {
+    std::erase_if(list_, [](const movement& m) { return m.planned; });
   }
 
   /// Shows each wish to `serve`, oldest first, and removes those it says are finished. Behind a fetch that is pending

@@ -22,6 +22,7 @@
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/device/device.hpp>
+#include <vtier/device/timed_device.hpp>
 #include <vtier/io/engine.hpp>
 #include <vtier/memory/ranges.hpp>
 #include <vtier/memory/slab.hpp>
@@ -85,9 +86,10 @@ class copier {
       for (const event& e : t->source_after) on_.wait(stream, e);
       for (const event& e : t->target_after) on_.wait(stream, e);
       t->finished.reserve(1);
-      on_.copy(stream, address(t->target, 0), address(t->source, 0), t->size_bytes,
+      if (times_copies) t->began = record(on_, stream, true);
+      on_.copy(stream, detail::address(t->target, 0), detail::address(t->source, 0), t->size_bytes,
                detail::direction(t->source.memory->kind(), t->target.memory->kind()));
-      t->finished.push_back(mark(stream));
+      t->finished.push_back(mark(stream, times_copies));
       t->state = transfer_state::done;
       return t;
     }
@@ -152,24 +154,22 @@ class copier {
                        [](const handle& t) { return t->target.memory->kind() == memory_kind::file; });
   }
 
+  bool times_copies = false;  // whether copies between memories are timed
+
  private:
   using phase = detail::phase;
   using piece = detail::piece<event>;
   static constexpr auto no_slot = detail::no_slot;
 
-  // The event behind a copy that was just enqueued. Without one nobody would know when its memory is free again, so the
-  // host waits for the stream before it passes the error on.
-  event mark(typename Device::stream& stream) const {
+  // The event behind a copy that was just enqueued; without one the host waits for the stream before it passes the
+  // error on, because nobody would know when its memory is free again.
+  event mark(typename Device::stream& stream, bool timed = false) const {
     try {
-      return on_.record(stream);
+      return record(on_, stream, timed);
     } catch (...) {
       on_.synchronize(stream);
       throw;
     }
-  }
-
-  static std::byte* address(const endpoint& at, std::size_t offset_bytes) {
-    return at.memory->base() + at.offset_bytes + offset_bytes;
   }
 
   [[nodiscard]] bool all_passed(std::vector<event>& events) const {
@@ -182,7 +182,7 @@ class copier {
   // The memory that its present file hop reads into or writes from.
   std::byte* memory_side(const piece& p) const {
     if (p.slot != no_slot) return slot_address(p.slot);
-    return address(p.now == phase::reading ? p.owner->target : p.owner->source, p.part.offset_bytes);
+    return detail::address(p.now == phase::reading ? p.owner->target : p.owner->source, p.part.offset_bytes);
   }
 
   void fail(piece& p, std::exception_ptr why) noexcept {
@@ -272,7 +272,7 @@ class copier {
     try {
       t.finished.reserve(1);
       for (const event& e : t.target_after) on_.wait(up_, e);
-      on_.copy(up_, address(t.target, p.part.offset_bytes), slot_address(p.slot), p.part.size_bytes,
+      on_.copy(up_, detail::address(t.target, p.part.offset_bytes), slot_address(p.slot), p.part.size_bytes,
                copy_direction::host_to_device);
       p.copied = mark(up_);
       t.target_after.clear();
@@ -361,7 +361,7 @@ class copier {
     ++t->outstanding;
     try {
       if (t->way.first == hop::device_copy) {
-        on_.copy(down_, slot_address(p.slot), address(t->source, p.part.offset_bytes), p.part.size_bytes,
+        on_.copy(down_, slot_address(p.slot), detail::address(t->source, p.part.offset_bytes), p.part.size_bytes,
                  copy_direction::device_to_host);
         p.copied = mark(down_);
         p.now = phase::copying_down;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <vector>
 
 #include <vtier/core/config.hpp>
@@ -41,6 +42,7 @@ struct transfer {
   std::vector<Event> source_after;  // must pass before the source is read
   std::vector<Event> target_after;  // must pass before the target is overwritten
   std::uint64_t owner = 0;          // for whoever started it
+  std::optional<Event> began;  // of a copy that is timed: passes when its bytes begin to move; `finished` is timed too
 
   transfer_state state = transfer_state::queued;
   std::vector<Event> finished;

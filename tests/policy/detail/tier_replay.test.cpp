@@ -55,7 +55,9 @@ TEST_CASE("no plan of one tier is better than the bound, or holds more than the 
     }
     trace.duration_ns = 1200;
     const std::size_t budget = 400 + 100 * random.below(10);
-    const vtier::link_rates rates{1.0, 1.0};
+    const auto rate = [&] { return 0.25 * static_cast<double>(1 + random.below(8)); };
+    vtier::link_rates rates{rate(), rate()};
+    if (random.below(2) == 0) rates.both = rate();
     const auto bound = vtier::lower_bound(trace, {{budget, 0}, {rates}});
     const auto in = vtier::detail::uses_of(trace);
     std::vector<std::uint32_t> order(in.idle.size());
@@ -69,4 +71,11 @@ TEST_CASE("no plan of one tier is better than the bound, or holds more than the 
     REQUIRE(took.up_bytes >= bound.links.at(0).up_bytes);
     REQUIRE(took.down_bytes >= bound.links.at(0).down_bytes);
   }
+}
+
+TEST_CASE("a step without leases takes what it computes", "[policy]") {
+  vtier::step_trace trace;
+  trace.duration_ns = 70;
+  const auto in = vtier::detail::uses_of(trace);
+  CHECK(vtier::detail::tier_replay{trace.tensors, in, 0, {}}.play({}).ns == 70.0);
 }

@@ -74,20 +74,26 @@ struct shared {
   vtier::detail::idle_handles<cudaEvent_t> idle;
 };
 
-/// One recording's CUDA event, of the idle ones while there are any.
+/// Whether an event keeps its time.
+enum class timing { off, on };
+
+/// One recording's CUDA event, of the idle ones while there are any; a timed one is made for it.
 class recording {
  public:
-  explicit recording(std::shared_ptr<shared> owner) : owner_{std::move(owner)} {
+  explicit recording(std::shared_ptr<shared> owner, timing time = timing::off)
+      : owner_{std::move(owner)}, timed_{time == timing::on} {
     owner_->mark.check(owner_->name.c_str());
-    handle_ = owner_->idle.take().value_or(nullptr);
-    const auto make = [this] { return ::cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming); };
+    if (!timed_) handle_ = owner_->idle.take().value_or(nullptr);
+    const unsigned flags = timed_ ? cudaEventDefault : cudaEventDisableTiming;
+    const auto make = [&] { return ::cudaEventCreateWithFlags(&handle_, flags); };
     if (handle_ == nullptr) check(owner_->ordinal, "cudaEventCreateWithFlags", owner_->ask(make));
   }
   recording(const recording&) = delete;
   recording& operator=(const recording&) = delete;
   /// Passed or not, it may be reused: a wait has read the recording that it waits for when it was submitted.
   ~recording() {
-    if (owner_->mark.here() && !owner_->idle.give(handle_)) owner_->ask([this] { return ::cudaEventDestroy(handle_); });
+    if (!owner_->mark.here() || (!timed_ && owner_->idle.give(handle_))) return;
+    owner_->ask([this] { return ::cudaEventDestroy(handle_); });
   }
 
   [[nodiscard]] cudaEvent_t handle() const noexcept { return handle_; }
@@ -95,6 +101,7 @@ class recording {
  private:
   std::shared_ptr<shared> owner_;
   cudaEvent_t handle_ = nullptr;
+  bool timed_;
 };
 
 }  // namespace vtier::cuda::detail

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include <vtier/core/bytes.hpp>
+#include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/core/process_mark.hpp>
@@ -90,6 +91,8 @@ struct failure {
 /// What the copies of an event share.
 class mark {
  public:
+  explicit mark(bool timed = false) noexcept : timed_{timed} {}
+
   [[nodiscard]] bool passed() const noexcept { return passed_.load(std::memory_order_acquire) != 0; }
 
   /// Blocks until passed. std::atomic::wait spins for a moment and then sleeps, as suits a machine with few cores.
@@ -99,9 +102,15 @@ class mark {
 
   void pass(std::shared_ptr<failure> failed = nullptr) noexcept {
     failed_ = std::move(failed);
+    if (timed_) passed_ns_ = steady_clock{}.now_ns();
     passed_.store(1, std::memory_order_release);
     passed_.notify_all();
   }
+
+  /// When it passed, where it is timed.
+  ///
+  /// Needs   passed()
+  [[nodiscard]] std::int64_t passed_ns() const noexcept { return passed_ns_; }
 
   /// Throws what a function launched before the event has thrown, once.
   ///
@@ -114,6 +123,8 @@ class mark {
  private:
   std::atomic<std::uint32_t> passed_{0};  // 32 bits: what a futex holds
   std::shared_ptr<failure> failed_;       // written before passed_, read after it
+  std::int64_t passed_ns_ = 0;            // likewise
+  bool timed_;
 };
 
 /// A device's memory under its limit, and the blocks whose release waits in some stream.

@@ -5,8 +5,9 @@
 //
 // Intervals that cost the same per byte and may be cut anywhere make a covering program whose matrix has consecutive
 // ones; letting go of what ends last, each time the tier is too full, solves it exactly. What is kept when a lap begins
-// is an outcome of the lap before, so laps are run until one begins as the one before did: from there on all are alike,
-// and since no number of laps can do with less, what such a lap costs is the least that a lap can cost on average.
+// is an outcome of the lap before, so laps are run until one ends as an earlier one did: what lies between repeats for
+// ever, and since no number of laps can do with less, its mean is the least that a lap can cost on average. If none
+// does in so many laps, the mean of all of them is a bound still: the first began with nothing owed.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,7 +32,7 @@ struct kept_interval {
 /// The least bytes per lap that are not kept.
 ///
 /// Needs   taken_bytes: what is taken at each tick by others; intervals of one tensor do not overlap
-/// Gives   a number that no way of keeping can be below, exact for fractions where laps come to be alike
+/// Gives   a number that no way of keeping can be below, exact for fractions where laps come to repeat
 /// Cost    O(laps (ticks + intervals log intervals))
 [[nodiscard]] inline double least_missed_bytes(const std::vector<kept_interval>& intervals,
                                                const std::vector<std::int64_t>& taken_bytes, std::int64_t capacity) {
@@ -46,11 +47,11 @@ struct kept_interval {
   }
   std::vector<std::int64_t> kept(intervals.size(), -1);                    // -1: not begun
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::int64_t> active;  // by absolute end
-  std::vector<std::int64_t> state;
+  std::vector<std::vector<std::int64_t>> states;                           // after each lap
+  std::vector<double> totals;
   double total = 0.0;
   for (std::size_t lap = 0; lap < laps_max; ++lap) {
     const std::uint64_t now = lap * ticks;
-    double missed = 0.0;
     std::int64_t held = 0;
     for (const auto& entry : active) held += entry.second;
     for (std::size_t t = 0; t < ticks; ++t) {
@@ -60,7 +61,7 @@ struct kept_interval {
         const std::int64_t bytes = at == active.end() ? 0 : at->second;
         if (at != active.end()) active.erase(at);
         held -= bytes;
-        missed += static_cast<double>(intervals[i].size_bytes - bytes);
+        total += static_cast<double>(intervals[i].size_bytes - bytes);
       }
       for (const std::uint32_t i : begins[t]) {
         const std::uint64_t length = intervals[i].begin < intervals[i].end
@@ -78,11 +79,13 @@ struct kept_interval {
         if (last->second == 0) active.erase(last);
       }
     }
-    total += missed;
-    std::vector<std::int64_t> now_state(intervals.size(), 0);
-    for (const auto& entry : active) now_state[entry.first.second] = entry.second;
-    if (lap > 0 && now_state == state) return missed;
-    state = std::move(now_state);
+    std::vector<std::int64_t> state(intervals.size(), 0);
+    for (const auto& entry : active) state[entry.first.second] = entry.second;
+    for (std::size_t before = lap; before-- > 0;) {
+      if (states[before] == state) return (total - totals[before]) / static_cast<double>(lap - before);
+    }
+    states.push_back(std::move(state));
+    totals.push_back(total);
   }
   return total / static_cast<double>(laps_max);
 }

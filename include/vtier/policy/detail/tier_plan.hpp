@@ -84,6 +84,11 @@ struct tier_plan {
     }
     start = (std::max)(start, (std::min)(last_start, static_cast<std::int64_t>(idle.end)));
     last_start = start;
+    if (start == static_cast<std::int64_t>(idle.begin) - (wraps ? static_cast<std::int64_t>(ticks) : 0)) {
+      room.add_around(idle.begin, idle.end, size);  // it would come back as soon as it has gone
+      result.kept[i] = 1;
+      continue;
+    }
     planned_fetch f{i, 0, idle.end, 0};
     if (start < 0) {
       f.start = static_cast<std::uint32_t>(start + ticks);

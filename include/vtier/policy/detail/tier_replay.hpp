@@ -33,6 +33,23 @@ struct replay_result {
   std::vector<double> stall_ns;  // of each use: how long it waited
 };
 
+/// What is done when in a lap.
+///
+/// Units   ticks; ns since the lap began
+enum class replay_action_kind : std::uint8_t { fetch, drop, evict, write_back };  // evict: written, then dropped
+struct replay_action {
+  std::uint32_t tick = 0;  // behind the use that begins or ends there
+  replay_action_kind what = replay_action_kind::fetch;
+  std::uint32_t tensor = 0;
+  double done_ns = 0.0;  // when its bytes are where they go
+};
+
+/// A lap in detail.
+struct replay_log {
+  std::vector<replay_action> actions;  // in the order in which they are given to the links
+  std::vector<double> tick_ns;         // when each tick came
+};
+
 /// Plays laps of a plan.
 class tier_replay {
  public:
@@ -50,13 +67,15 @@ class tier_replay {
     for (std::uint32_t i = 0; i < in.idle.size(); ++i) behind_[in.idle[i].before] = i;
   }
 
-  /// Plays three laps and gives the last: the first begins with all links idle.
-  replay_result play(const tier_plan& plan) {
+  /// Plays three laps and gives the last, in detail where that is asked for: the first begins with all links idle.
+  replay_result play(const tier_plan& plan, replay_log* log = nullptr) {
     // What a use writes and a later interval lets go is written down while the link has nothing better to do.
     early_.assign(in_->uses.size(), 0);
     for (std::size_t i = 0; i < in_->idle.size(); ++i) {
       const idle_interval& idle = in_->idle[i];
-      if (plan.kept[i] == 0 && idle.segment != no_use && idle.before != idle.segment) early_[idle.segment] = 1;
+      if (plan.kept[i] == 0 && !idle.worthless && idle.segment != no_use && idle.before != idle.segment) {
+        early_[idle.segment] = 1;
+      }
     }
     std::vector<std::vector<std::uint32_t>> starts(in_->tick_count());
     for (std::uint32_t i = 0; i < plan.fetches.size(); ++i) starts[plan.fetches[i].start].push_back(i);
@@ -66,6 +85,8 @@ class tier_replay {
     for (int lap = 0; lap < 3; ++lap) {
       result = {};
       result.stall_ns.assign(in_->uses.size(), 0.0);
+      log_ = lap == 2 ? log : nullptr;
+      lap_began_ = now_;
       this->lap(plan, starts, result);
       result.ns = now_ - began;
       began = now_;
@@ -133,11 +154,13 @@ class tier_replay {
   void lap(const tier_plan& plan, const std::vector<std::vector<std::uint32_t>>& starts, replay_result& to) {
     for (std::size_t t = 0; t < in_->tick_count(); ++t) {
       now_ += static_cast<double>(in_->tick_ns[t] - (t == 0 ? 0 : in_->tick_ns[t - 1]));
+      tick_ = static_cast<std::uint32_t>(t);
       if (begins_[t] != no_use) begin(begins_[t], to);
       if (ends_[t] != no_use) end(ends_[t], plan, to);
+      if (log_ != nullptr) log_->tick_ns.push_back(now_ - lap_began_);
       for (const std::uint32_t f : starts[t]) fetch(in_->idle[plan.fetches[f].interval].tensor, to);
     }
-    now_ += static_cast<double>(in_->duration_ns - in_->tick_ns.back());
+    now_ += static_cast<double>(in_->duration_ns - (in_->tick_ns.empty() ? 0 : in_->tick_ns.back()));
   }
 
   // Background writes that the link has had the time to begin by now.
@@ -147,7 +170,12 @@ class tier_replay {
       background_.pop_front();
       if (version != version_[tensor] || clean_[tensor] != 0 || here_[tensor] == 0) continue;
       write_down(tensor, (std::max)(down_free_, idle_since_[tensor]), to);
+      log(replay_action_kind::write_back, tensor, below_[tensor]);
     }
+  }
+
+  void log(replay_action_kind what, std::uint32_t tensor, double done) {
+    if (log_ != nullptr) log_->actions.push_back({tick_, what, tensor, done - lap_began_});
   }
 
   void write_down(std::uint32_t tensor, double ready, replay_result& to) {
@@ -187,10 +215,13 @@ class tier_replay {
     if (behind != no_use && plan.kept[behind] != 0) return;
     double free_at = (std::max)(now_, below_[u.tensor]);
     const bool dead = behind == no_use;  // the last use of a tensor of the step
-    if (!dead && clean_[u.tensor] == 0) {
+    const bool worthless = dead || in_->idle[behind].worthless;
+    const bool written = !worthless && clean_[u.tensor] == 0;
+    if (written) {
       write_down(u.tensor, now_, to);
       free_at = below_[u.tensor];
     }
+    if (!dead) log(written ? replay_action_kind::evict : replay_action_kind::drop, u.tensor, free_at);
     room_.push({free_at, size(u.tensor)});
     here_[u.tensor] = 0;
   }
@@ -202,6 +233,7 @@ class tier_replay {
     to.up_bytes += static_cast<double>(size(tensor));
     here_[tensor] = 1;
     clean_[tensor] = 1;
+    log(replay_action_kind::fetch, tensor, arrival_[tensor]);
   }
 
   const std::vector<step_tensor>* tensors_;
@@ -212,6 +244,9 @@ class tier_replay {
   std::vector<std::uint32_t> ends_;
   std::vector<std::uint32_t> behind_;  // the idle interval that a use leads to
 
+  replay_log* log_ = nullptr;
+  std::uint32_t tick_ = 0;
+  double lap_began_ = 0.0;
   double now_ = 0.0;
   double up_free_ = 0.0;
   double down_free_ = 0.0;

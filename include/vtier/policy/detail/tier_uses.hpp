@@ -40,6 +40,7 @@ struct idle_interval {
   std::uint32_t end = 0;
   std::uint32_t segment = no_use;  // the use that wrote what is there; none where all of it was written before it came
   bool fetched = false;            // letting go costs a transfer up, because the next use reads
+  bool worthless = false;          // letting go needs no write: the newest bytes are in the tier above by now
 };
 
 /// The uses of one tier in one lap.

@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,8 @@
 #include <vtier/core/process_mark.hpp>
 #include <vtier/residency/access.hpp>
 #include <vtier/residency/role.hpp>
-#include <vtier/runtime/detail/waiter.hpp>
 #include <vtier/runtime/detail/inspect.hpp>
+#include <vtier/runtime/detail/scheduler.hpp>
 #include <vtier/runtime/prefetch_queue.hpp>
 #include <vtier/runtime/progress.hpp>
 #include <vtier/topology/sysfs.hpp>
@@ -51,6 +52,7 @@ class core {
     void* pointer = nullptr;
     std::optional<stream_ref> stream;  // empty: a lease of the host
     std::int64_t began_ns = 0;         // where a timeline is recorded
+    step_mark step;
   };
 
   /// What a reservation holds.
@@ -102,16 +104,18 @@ class core {
   void release(grant& g) noexcept {
     if (!here()) return;
     std::optional<event> after;
+    bool timed = g.step.recorded != no_use;
     if (g.stream) {
-      after = end_of_work(*g.stream);
+      after = end_of_work(*g.stream, timed);
       if (!after) return;  // the device is gone: the bytes stay where they are, leased for good
     }
     const std::scoped_lock hold{state_.lock};
     block_type& b = *g.owned;
     state_.record.lease(b, g.tier, g.mode, !g.stream, g.began_ns, state_.on);
-    b.end_lease(g.tier, g.mode, std::move(after));
+    b.end_lease(g.tier, g.mode, after);
     ++state_.changes;
     state_.prune(b.in(g.tier).readers);
+    if (g.step.step != 0) state_.lease_ended(g.step, b, timed ? std::move(after) : std::nullopt);
     state_.reclaim(b);
     if (state_.reservations_wait()) static_cast<void>(state_.serve_reservations());
     if (thread_ && (state_.reservations_wait() || state_.wants_drain())) thread_->wake();
@@ -175,6 +179,7 @@ class core {
     if (!here()) return;
     const std::scoped_lock hold{state_.lock};
     state_.queue.forget(b.id());
+    state_.tensor_dies(b);
     state_.destroy(b);
   }
 
@@ -204,21 +209,23 @@ class core {
   [[nodiscard]] std::size_t tier_count() const noexcept { return state_.tiers.size(); }
   [[nodiscard]] const Device& on() const noexcept { return state_.on; }
 
-  void begin_step() {
+  void begin_step(std::string_view name) {
     check_process();
-    const std::scoped_lock hold{state_.lock};
-    if (stepping_) throw usage_error("a step began inside another: end the first before the next begins");
-    stepping_ = true;
-    step_began_ns_ = state_.on.now_ns();
+    std::unique_lock hold{state_.lock};
+    state_.begin_step(hold, name);
   }
 
   void end_step() noexcept {
     if (!here()) return;
     const std::scoped_lock hold{state_.lock};
-    stepping_ = false;
-    ++state_.counted.step_count;
-    state_.counted.step_ns += state_.on.now_ns() - step_began_ns_;
-    state_.record.step(state_.counted.step_count, step_began_ns_, state_.on);
+    state_.end_step();
+  }
+
+  template <class Function>
+  [[nodiscard]] auto look(Function&& function) {
+    check_process();
+    const std::scoped_lock hold{state_.lock};
+    return function(std::as_const(state_));
   }
 
   [[nodiscard]] statistics count() {
@@ -261,39 +268,24 @@ class core {
     }
   }
 
-  // The fastest tier in host memory, else in files, that the block may live in and that could hold it; before it one
-  // in host memory that has the bytes.
   [[nodiscard]] std::size_t host_tier(const block_type& b) {
     if (b.size_bytes() == 0) return 0;
     check_process();
     const std::scoped_lock hold{state_.lock};
-    const auto capacities = state_.capacities();
-    const placement_rule& rule = state_.rule_of(b);
-    std::optional<std::size_t> found;
-    std::optional<std::size_t> too_small;
-    for (const memory_kind kind : {memory_kind::host, memory_kind::file}) {
-      for (std::size_t i = 0; i < state_.tiers.size(); ++i) {
-        if (state_.tiers[i].memory.kind() != kind || !rule.allows(i)) continue;
-        if (b.size_bytes() > capacities[i]) {
-          if (!too_small) too_small = i;
-        } else if (!found || (kind == memory_kind::host && b.current(i) && !b.current(*found))) {
-          found = i;  // where the bytes are already, nothing has to move
-        }
-      }
-      if (found) return *found;
-    }
-    if (too_small) throw state_.no_room(*too_small, b.size_bytes());
-    throw usage_error(
-        "a lease for the host was asked, but no tier that the tensor may live in is in host memory or files: copy from "
-        "a lease on a stream, or allow such a tier");
+    return state_.host_tier(b);
   }
 
   // The event that marks the end of a lease or a reservation. Where the device gives none, the host waits for the
   // stream instead; empty where even that fails.
   std::optional<event> end_of_work(stream_ref stream) noexcept {
+    bool timed = false;
+    return end_of_work(stream, timed);
+  }
+  std::optional<event> end_of_work(stream_ref stream, bool& timed) noexcept {
     try {
-      return state_.on.record(stream);
+      return vtier::record(state_.on, stream, timed);
     } catch (...) {
+      timed = false;
       try {
         say_error("ending a lease", std::current_exception());
         state_.on.synchronize(stream);
@@ -314,6 +306,11 @@ class core {
     check_process();
     std::unique_lock hold{state_.lock};
     const want keep{state_, b};
+    const bool timed = stream && where == 0 && state_.times();
+    const std::int64_t asked_ns = timed ? state_.on.now_ns() : 0;
+    std::int64_t had_ns = asked_ns;
+    std::optional<event> before;
+    std::optional<event> after;
     if (!thread_) state_.pump();
     ++state_.counted.lease_count;
     state_.check_compatible(b, mode);
@@ -333,22 +330,27 @@ class core {
       state_.bring(hold, b, mode, where);
       // A lease of the host begins when all earlier uses of the place have passed; meanwhile things may change again.
       while (!stream) {
-        std::vector<event> before = writes(mode) ? b.in(where).uses() : b.in(where).written;
-        std::erase_if(before, [this](const event& e) { return state_.passed(e); });
-        if (before.empty()) break;
-        state_.settle(hold, b, where, std::move(before));
+        std::vector<event> uses = writes(mode) ? b.in(where).uses() : b.in(where).written;
+        std::erase_if(uses, [this](const event& e) { return state_.passed(e); });
+        if (uses.empty()) break;
+        state_.settle(hold, b, where, std::move(uses));
         state_.bring(hold, b, mode, where);
       }
     }
     auto& r = b.in(where);
     r.written.reserve(1);  // so that the end of the lease needs no memory
     r.readers.reserve(r.readers.size() + r.leases + 1);
+    if (timed) {
+      had_ns = state_.on.now_ns();
+      before = vtier::record(state_.on, *stream, true);
+    }
     if (stream) {
       for (const event& e : r.written) state_.on.wait(*stream, e);
       if (writes(mode)) {
         for (const event& e : r.readers) state_.on.wait(*stream, e);
       }
     }
+    if (timed) after = vtier::record(state_.on, *stream, true);
     std::byte* const pointer = state_.address(b, where);
     if (b.leases() == 0) b.leased_since_ns = state_.on.now_ns();
     b.begin_lease(where, mode, ++state_.tick);
@@ -359,7 +361,11 @@ class core {
         if (b.in(i).transfers_out > 0) state_.cancel_reads(b, i);
       }
     }
-    return {&b, where, mode, pointer, stream, state_.record.now_ns(state_.on)};
+    grant given{&b, where, mode, pointer, stream, state_.record.now_ns(state_.on), {}};
+    if (stream && where == 0) {
+      given.step = state_.lease_began(b, mode, std::move(before), std::move(after), had_ns - asked_ns);
+    }
+    return given;
   }
 
   share share_of(std::size_t tier, taken_range<event> place) const {
@@ -385,9 +391,7 @@ class core {
   }
 
   const process_mark mark_;
-  waiter<Device, Eviction> state_;
-  bool stepping_ = false;
-  std::int64_t step_began_ns_ = 0;
+  scheduler<Device, Eviction> state_;
   std::unique_ptr<progress> thread_;
 };
 

@@ -100,19 +100,8 @@ class driver : public drainer<Device, Eviction> {
   prefetch_queue queue;
   std::uint32_t starving = 0;  // callers that have waited long for room
 
- private:
-  movement_result serve(const movement& wish) {
-    block_type* const b = this->blocks.find(wish.block);
-    if (b == nullptr || b->dying) return movement_result::finished;
-    try {
-      return wish.way == movement::direction::fetch ? fetch(*b, wish.tier) : evict(*b, wish.tier);
-    } catch (...) {
-      this->report_error("a prefetch or an eviction", std::current_exception());
-      return movement_result::finished;
-    }
-  }
-
-  movement_result fetch(block_type& b, std::size_t where) {
+ protected:
+  movement_result fetch(block_type& b, std::size_t where, bool planned) {
     auto& r = b.in(where);
     if (b.version() == 0 || r.filling() || b.leases() > 0 || !this->rule_of(b).allows(where)) {
       return movement_result::finished;
@@ -121,10 +110,10 @@ class driver : public drainer<Device, Eviction> {
     if (!from) return movement_result::pending;  // on its way to some tier
     if (*from <= where) return movement_result::finished;
     if (r.absent()) {
-      const std::size_t unused = unused_bytes(where);
+      const std::size_t unused = planned ? 0 : unused_bytes(where);
       const auto unused_max = static_cast<std::size_t>(this->limits.prefetch_share_max *
                                                        static_cast<double>(this->tiers[where].budget_bytes()));
-      if (unused > 0 && unused + b.size_bytes() > unused_max) return movement_result::pending;
+      if (!planned && unused > 0 && unused + b.size_bytes() > unused_max) return movement_result::pending;
       if (this->tiers[where].map.largest_free_bytes() < b.size_bytes() && this->writing_fails()) {
         ++this->counted.prefetch_dropped_count;
         return movement_result::finished;
@@ -152,6 +141,18 @@ class driver : public drainer<Device, Eviction> {
     const room_state left = this->push_out(b, where, urgency::write_back);
     return left == room_state::pending || left == room_state::contended ? movement_result::pending
                                                                         : movement_result::finished;
+  }
+
+ private:
+  movement_result serve(const movement& wish) {
+    block_type* const b = this->blocks.find(wish.block);
+    if (b == nullptr || b->dying) return movement_result::finished;
+    try {
+      return wish.way == movement::direction::fetch ? fetch(*b, wish.tier, wish.planned) : evict(*b, wish.tier);
+    } catch (...) {
+      this->report_error("a prefetch or an eviction", std::current_exception());
+      return movement_result::finished;
+    }
   }
 
   [[nodiscard]] std::size_t unused_bytes(std::size_t where) const {

@@ -314,20 +314,20 @@ class evictor : public packer<Device> {
     const auto add_free_until = [&](std::size_t end) {
       for (; next_free != free.end() && next_free->offset_bytes < end; ++next_free) {
         if (next_free->offset_bytes > at) {  // staging: taken, and nobody's
-          result.push_back({at, next_free->offset_bytes - at, 0, 0, occupancy::held});
+          result.push_back({at, next_free->offset_bytes - at, 0, 0, occupancy::held, unknown_use});
         }
-        result.push_back({next_free->offset_bytes, next_free->size_bytes, 0, 0, occupancy::free});
+        result.push_back({next_free->offset_bytes, next_free->size_bytes, 0, 0, occupancy::free, unknown_use});
         at = next_free->offset_bytes + next_free->size_bytes;
       }
-      if (at < end) result.push_back({at, end - at, 0, 0, occupancy::held});
+      if (at < end) result.push_back({at, end - at, 0, 0, occupancy::held, unknown_use});
       at = end;
     };
     for (const auto& [offset, b] : this->blocks.in(where)) {
       add_free_until(offset);
       const auto& r = b->in(where);
       const bool unmovable = std::find(stuck.begin(), stuck.end(), b->id()) != stuck.end();
-      result.push_back(
-          {offset, r.size_bytes, r.last_use, b->id(), unmovable ? occupancy::held : occupancy_of(*b, where)});
+      result.push_back({offset, r.size_bytes, r.last_use, b->id(),
+                        unmovable ? occupancy::held : occupancy_of(*b, where), b->next_use});
       at = offset + r.size_bytes;
     }
     add_free_until(t.map.capacity_bytes());

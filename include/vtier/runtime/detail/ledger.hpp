@@ -105,6 +105,32 @@ class ledger : public evictor<Device, Eviction> {
     return {t.name(), asked_bytes, free, text};
   }
 
+  /// The fastest tier in host memory, else in files, that the block may live in and that could hold it; before it one
+  /// in host memory that has the bytes.
+  ///
+  /// Errors  out_of_memory, usage_error where there is none
+  [[nodiscard]] std::size_t host_tier(const block_type& b) const {
+    const auto capacities = this->capacities();
+    const placement_rule& rule = this->rule_of(b);
+    std::optional<std::size_t> found;
+    std::optional<std::size_t> too_small;
+    for (const memory_kind kind : {memory_kind::host, memory_kind::file}) {
+      for (std::size_t i = 0; i < this->tiers.size(); ++i) {
+        if (this->tiers[i].memory.kind() != kind || !rule.allows(i)) continue;
+        if (b.size_bytes() > capacities[i]) {
+          if (!too_small) too_small = i;
+        } else if (!found || (kind == memory_kind::host && b.current(i) && !b.current(*found))) {
+          found = i;  // where the bytes are already, nothing has to move
+        }
+      }
+      if (found) return *found;
+    }
+    if (too_small) throw this->no_room(*too_small, b.size_bytes());
+    throw usage_error(
+        "a lease for the host was asked, but no tier that the tensor may live in is in host memory or files: copy from "
+        "a lease on a stream, or allow such a tier");
+  }
+
  protected:
   using gap_list = std::vector<std::vector<std::size_t>>;  // what reservations leave of each tier, piece by piece
 

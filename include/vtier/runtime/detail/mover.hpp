@@ -58,6 +58,7 @@ class mover : public state<Device> {
     ++link.transfer_count;
     if (handle->ended()) {
       arrival.push_back(handle->finished.front());
+      if (handle->began) this->speeds.started(from, to, b.size_bytes(), *handle->began, arrival.front());
       source.readers.push_back(arrival.front());
       target.fill_in_order(b.version(), std::move(arrival));
       this->record.enqueued(b, from, to, priority, this->on);

@@ -29,6 +29,7 @@
 #include <vtier/memory/ranges.hpp>
 #include <vtier/memory/slab.hpp>
 #include <vtier/residency/table.hpp>
+#include <vtier/runtime/detail/link_speeds.hpp>
 #include <vtier/runtime/detail/recorder.hpp>
 #include <vtier/runtime/options.hpp>
 #include <vtier/runtime/statistics.hpp>
@@ -291,6 +292,7 @@ class state {
   std::vector<std::string> errors;
   statistics counted;
   recorder record;                 // of the timeline
+  link_speeds<Device> speeds;      // measured in recorded steps
   std::size_t promised_bytes = 0;  // what all tensors may come to need, rounded
   std::size_t largest_bytes = 0;
   std::uint64_t tick = 0;

@@ -134,4 +134,9 @@ inline void drain(io::engine* engine) noexcept {
   }
 }
 
+/// Where a byte of one side of a transfer is.
+[[nodiscard]] inline std::byte* address(const endpoint& side, std::size_t offset_bytes) {
+  return side.memory->base() + side.offset_bytes + offset_bytes;
+}
+
 }  // namespace vtier::detail

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Steps: the first of a name is recorded, a plan is made of it, and later ones follow that as long as they are like it.
+//
+// A plan is followed in the order of the program: what it says for a moment is enqueued when the caller comes there,
+// and the streams see to the rest. A step that departs from the recorded one is served as if nothing were known; the
+// next begins anew, and where that departs too, the one after it is recorded.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <vtier/core/config.hpp>
+#include <vtier/core/error.hpp>
+#include <vtier/device/timed_device.hpp>
+#include <vtier/policy/plan.hpp>
+#include <vtier/residency/access.hpp>
+#include <vtier/runtime/detail/schedule.hpp>
+#include <vtier/runtime/detail/waiter.hpp>
+
+namespace vtier::detail {
+
+/// What a lease knows of the step that it was taken in.
+struct step_mark {
+  std::uint64_t step = 0;  // 0: none
+  std::uint32_t recorded = no_use;
+  std::uint32_t followed = no_use;
+};
+
+/// State that records steps and follows plans.
+///
+/// Threads every member under `lock`, which begin_step gives up while it waits or plans
+template <device Device, eviction_policy Eviction>
+class scheduler : public waiter<Device, Eviction> {
+ public:
+  using typename waiter<Device, Eviction>::block_type;
+  using typename waiter<Device, Eviction>::event;
+  using waiter<Device, Eviction>::waiter;
+
+  /// Errors  usage_error inside another step; device_error where the recorded step has failed on the device
+  void begin_step(std::unique_lock<std::mutex>& hold, std::string_view name) {
+    if (stepping_) throw usage_error("a step began inside another: end the first before the next begins");
+    stepping_ = true;
+    try {
+      prepare(hold, name);
+    } catch (...) {
+      stepping_ = false;
+      throw;
+    }
+    step_began_ns_ = this->on.now_ns();
+  }
+
+  void end_step() noexcept {
+    const std::int64_t took = this->on.now_ns() - step_began_ns_;
+    stepping_ = false;
+    ++this->counted.step_count;
+    this->counted.step_ns += took;
+    this->record.step(this->counted.step_count, step_began_ns_, this->on);
+    if (active_ == nullptr) return;
+    ++active_->step_count;
+    active_->last_step_ns = took;
+    try {
+      conclude_step();
+    } catch (...) {
+      this->report_error("the end of a step", std::current_exception());
+      recording_ = nullptr;
+    }
+    this->moving->times_copies = false;
+    follow_.stop();
+    active_ = nullptr;
+  }
+
+  /// Whether a lease that begins now on a stream is to be timed.
+  [[nodiscard]] bool times() const noexcept { return recording_ != nullptr; }
+
+  /// A lease on a stream has begun in the first tier; `after` is empty where it is not timed.
+  step_mark lease_began(block_type& b, access mode, std::optional<event> before, std::optional<event> after,
+                        std::int64_t blocked_ns) noexcept {
+    step_mark mark;
+    if (active_ == nullptr) aligned_ = nullptr;
+    if (active_ == nullptr || b.size_bytes() == 0) return mark;
+    mark.step = serial_;
+    try {
+      if (recording_ != nullptr && after) {
+        mark.recorded = recording_->began(b, mode, std::move(before), std::move(*after), blocked_ns);
+      }
+      if (!follow_.under_way()) return mark;
+      b.next_use = unknown_use;
+      if (const auto lease = follow_.begins(b, mode)) {
+        mark.followed = *lease;
+        act();
+      } else {
+        depart("a lease on " + std::string{vtier::name(b.what())} + " #" + std::to_string(b.id()) + " of " +
+               format_bytes(b.size_bytes()));
+      }
+    } catch (...) {
+      give_up("following a step", std::current_exception());
+    }
+    return mark;
+  }
+
+  /// A lease with that mark has ended.
+  void lease_ended(const step_mark& mark, block_type& b, std::optional<event> after) noexcept {
+    if (active_ == nullptr || mark.step != serial_) return;
+    try {
+      if (recording_ != nullptr && mark.recorded != no_use) recording_->ended(mark.recorded, std::move(after));
+      if (!follow_.under_way()) return;
+      if (mark.followed == no_use || !follow_.ends(mark.followed)) {
+        return depart("the end of a lease on " + std::string{vtier::name(b.what())} + " #" + std::to_string(b.id()));
+      }
+      const schedule<Device>& s = *active_;
+      const std::uint32_t next = s.next_begin[mark.followed];
+      const std::uint32_t tensor = s.trace.leases[mark.followed].tensor;
+      b.next_use = next != no_use                 ? point(serial_, next)
+                   : s.trace.tensors[tensor].born ? unknown_use
+                                                  : point(serial_ + 1, s.first_begin[tensor]);
+      act();
+    } catch (...) {
+      give_up("following a step", std::current_exception());
+    }
+  }
+
+  /// A tensor is about to go.
+  void tensor_dies(const block_type& b) noexcept {
+    if (recording_ != nullptr) recording_->died(b);
+  }
+
+  /// What was recorded under a name, empty where nothing was or its times are not read yet.
+  [[nodiscard]] std::optional<step_trace> recorded(std::string_view name) const {
+    const auto at = schedules_.find(name);
+    if (at == schedules_.end() || at->second.timed_count == 0) return std::nullopt;
+    return at->second.trace;
+  }
+  [[nodiscard]] std::optional<step_plan> planned(std::string_view name) const {
+    const auto at = schedules_.find(name);
+    return at == schedules_.end() ? std::nullopt : at->second.plan;
+  }
+
+  /// What the tiers have for tensors.
+  [[nodiscard]] std::vector<std::size_t> tensor_budgets() const {
+    std::vector<std::size_t> result;
+    for (const auto& t : this->tiers) result.push_back(t.budget_bytes() - t.staging_bytes - t.reserved_bytes);
+    return result;
+  }
+
+  [[nodiscard]] const auto& schedules() const noexcept { return schedules_; }
+
+ private:
+  static constexpr std::uint32_t timed_steps = 2;     // the first is also the one in which everything is slow once
+  static constexpr std::uint32_t departures_max = 2;  // in a row, before a step is recorded anew
+
+  [[nodiscard]] static std::uint64_t point(std::uint64_t step, std::uint32_t moment) noexcept {
+    return (step << 32) | moment;
+  }
+
+  void prepare(std::unique_lock<std::mutex>& hold, std::string_view name) {
+    if (!this->limits.plan_steps || this->tiers.size() < 2) return;
+    if constexpr (timed_device<Device>) {
+      auto found = schedules_.find(name);
+      if (found == schedules_.end()) found = schedules_.emplace(std::string{name}, schedule<Device>{}).first;
+      schedule<Device>& s = found->second;
+      s.name = found->first;
+      if (s.pending) read_times(hold, s);
+      if (s.timed_count > 0 && (!s.plan || limits_now(s) != s.limits)) make(hold, s);
+      ++serial_;
+      active_ = &s;
+      if (s.departed_count >= departures_max) forget(s);
+      if (s.timed_count < timed_steps) {
+        recording_ =
+            std::make_unique<step_recording<Device>>(this->tiers.front().map.granule_bytes(), this->blocks.last_id());
+        this->moving->times_copies = true;
+      }
+      const bool aligned = std::exchange(aligned_, nullptr) == &s;
+      if (!s.plan) return;
+      follow_.granule_bytes = this->tiers.front().map.granule_bytes();
+      follow_.start(s, this->blocks.last_id());
+      if (!aligned) align(s);
+    } else {
+      this->remarks.say("this device does not time its events: steps are not planned");
+    }
+  }
+
+  // What was recorded becomes a trace.
+  void read_times(std::unique_lock<std::mutex>& hold, schedule<Device>& s) requires timed_device<Device> {
+    const std::unique_ptr<step_recording<Device>> done = std::move(s.pending);
+    const std::vector<event> marks = done->marks();
+    hold.unlock();
+    try {
+      for (const event& e : marks) this->on.synchronize(e);
+    } catch (...) {
+      hold.lock();
+      throw;
+    }
+    hold.lock();
+    this->speeds.settle(this->on);
+    s.trace = done->trace(this->on);
+    s.blocks = done->blocks();
+    s.modes = done->modes();
+    s.plan.reset();
+    ++s.timed_count;
+  }
+
+  [[nodiscard]] step_limits limits_now(const schedule<Device>& s) const {
+    step_limits result;
+    result.budget_bytes = tensor_budgets();
+    // What stays in the first tier and is not the step's own is not there for it.
+    std::size_t foreign = 0;
+    for (const auto& [offset, b] : this->blocks.in(0)) {
+      const bool own = std::find(s.blocks.begin(), s.blocks.end(), b->id()) != s.blocks.end();
+      if (!own && this->only_tier(*b) == std::size_t{0}) foreign += b->in(0).size_bytes;
+    }
+    result.budget_bytes.front() -= (std::min)(result.budget_bytes.front(), foreign);
+    for (std::size_t i = 0; i + 1 < this->tiers.size(); ++i) {
+      if (i < this->limits.links.size()) {
+        result.links.push_back(this->limits.links[i]);
+        continue;
+      }
+      const auto up = this->speeds.of(i + 1, i);
+      const auto down = this->speeds.of(i, i + 1);
+      link_rates rates;
+      rates.up = up.value_or(down.value_or(1.0));
+      rates.down = down.value_or(rates.up);
+      result.links.push_back(rates);
+    }
+    return result;
+  }
+
+  void make(std::unique_lock<std::mutex>& hold, schedule<Device>& s) {
+    s.limits = limits_now(s);
+    if (s.trace.leases.empty()) return forget(s);
+    hold.unlock();  // nobody else touches this schedule while its step begins
+    std::optional<step_plan> made;
+    std::string why;
+    try {
+      made = make_plan(s.trace, s.limits);
+    } catch (const usage_error& e) {
+      why = e.what();
+    } catch (...) {
+      hold.lock();
+      throw;
+    }
+    hold.lock();
+    if (made) return s.take(std::move(*made));
+    this->remarks.say("the step \"" + s.name + "\" is not planned: " + why);
+  }
+
+  // The step is not what it was: it is recorded as if it were new.
+  void forget(schedule<Device>& s) {
+    s.plan.reset();
+    s.timed_count = 0;
+    s.departed_count = 0;
+  }
+
+  // Brings the first tier to where the plan begins.
+  void align(const schedule<Device>& s) {
+    std::vector<char> held(s.trace.tensors.size(), 0);
+    for (const std::uint32_t t : s.plan->held_at_start) held[t] = 1;
+    std::vector<std::uint64_t> stay;
+    for (std::uint32_t t = 0; t < held.size(); ++t) {
+      block_type* const b = this->blocks.find(s.blocks[t]);
+      if (b != nullptr) b->next_use = point(serial_, s.first_begin[t]);
+      if (held[t] != 0) stay.push_back(s.blocks[t]);
+    }
+    std::sort(stay.begin(), stay.end());
+    std::vector<std::uint64_t> leave;
+    for (const auto& [offset, b] : this->blocks.in(0)) {
+      if (!std::binary_search(stay.begin(), stay.end(), b->id())) leave.push_back(b->id());
+    }
+    for (const std::uint64_t id : leave) perform({0, plan_action_kind::evict, 0, 0, 0}, id);
+    for (const std::uint32_t t : s.plan->held_at_start) {
+      perform({0, plan_action_kind::fetch, t, 0, s.first_begin[t]}, s.blocks[t]);
+    }
+  }
+
+  // Does what the plan says for the moment that has come.
+  void act() {
+    const schedule<Device>& s = *active_;
+    const std::uint32_t now = follow_.moment();
+    for (std::uint32_t i = s.first_action[now]; i < s.first_action[now + 1]; ++i) {
+      const plan_action& a = s.plan->actions[i];
+      if (const std::uint64_t id = follow_.block_of(a.tensor); id != 0) perform(a, id);
+    }
+  }
+
+  void perform(const plan_action& a, std::uint64_t id) {
+    block_type* const b = this->blocks.find(id);
+    if (b == nullptr || b->dying) return;
+    try {
+      switch (a.what) {
+        case plan_action_kind::fetch:
+          if (this->fetch(*b, a.tier, true) == movement_result::pending) {
+            this->queue.push({id, a.tier, movement::direction::fetch, true});
+          }
+          break;
+        case plan_action_kind::evict:
+          if (this->evict(*b, a.tier) == movement_result::pending) {
+            this->queue.push({id, a.tier, movement::direction::evict, true});
+          }
+          break;
+        case plan_action_kind::write_back:
+          if (b->in(a.tier).idle() && b->sole(a.tier)) this->move_away(*b, a.tier, urgency::write_back);
+          break;
+      }
+    } catch (...) {
+      this->report_error("a planned transfer", std::current_exception());
+    }
+  }
+
+  // The step is another one than was recorded.
+  void depart(const std::string& came) {
+    const std::string said = "the step \"" + active_->name + "\" departs from the recorded one (" + came + " where " +
+                             follow_.expected() + " was expected): it is served as it comes";
+    ++active_->departure_count;
+    ++active_->departed_count;
+    if (active_->departure_count == 1) this->remarks.say(said);
+    lose();
+  }
+
+  void lose() noexcept {
+    follow_.stop();
+    this->queue.forget_planned();
+    this->blocks.for_each([](block_type& b) { b.next_use = unknown_use; });
+  }
+
+  void give_up(const char* when, const std::exception_ptr& why) noexcept {
+    this->report_error(when, why);
+    recording_ = nullptr;
+    lose();
+  }
+
+  void conclude_step() {
+    schedule<Device>& s = *active_;
+    if (follow_.under_way()) {
+      if (!follow_.complete()) {
+        depart("the end of the step");
+      } else {
+        ++s.followed_count;
+        s.departed_count = 0;
+        aligned_ = &s;
+      }
+    }
+    if (recording_ == nullptr) return;
+    recording_->close();
+    // A step that departed says nothing about the next one; the first of all has nothing to depart from.
+    if (!recording_->empty() && (!s.plan || aligned_ == &s)) s.pending = std::move(recording_);
+    recording_ = nullptr;
+  }
+
+  std::map<std::string, schedule<Device>, std::less<>> schedules_;
+  schedule<Device>* active_ = nullptr;         // of the step that is under way
+  const schedule<Device>* aligned_ = nullptr;  // whose plan has left the first tier as it begins with
+  follower<Device> follow_;
+  std::unique_ptr<step_recording<Device>> recording_;
+  std::uint64_t serial_ = 0;
+  bool stepping_ = false;
+  std::int64_t step_began_ns_ = 0;
+};
+
+}  // namespace vtier::detail
