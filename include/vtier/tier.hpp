@@ -83,6 +83,8 @@
 #include <vtier/runtime/statistics.hpp>
 #include <vtier/runtime/timeline.hpp>
 #include <vtier/train/activation_stack.hpp>
+#include <vtier/observe/finding.hpp>
+#include <vtier/observe/health.hpp>
 #include <vtier/observe/report.hpp>
 #include <vtier/observe/trace.hpp>
 

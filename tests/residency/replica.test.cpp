@@ -132,3 +132,15 @@ TEST_CASE("a step that the states do not allow is a programmer's error", "[resid
     CHECK(forbidden(other, abandon, "never began"));
   }
 }
+
+TEST_CASE("a replica that was dropped remembers what it held, and a new place changes nothing in that",
+          "[residency][replica]") {
+  replica r = placed();
+  CHECK((r.left_version == 0 && r.left_step == 0));
+  static_cast<void>(r.drop());
+  r.leave(4, 9);
+  r.place(0, 256, {});
+  CHECK((r.left_version == 4 && r.left_step == 9));
+  static_cast<void>(r.drop());
+  CHECK((r.left_version == 0 && r.left_step == 0));
+}

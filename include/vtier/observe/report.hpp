@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a hierarchy has counted, in words: tables of tiers, roles and links, hits, waiting times, remarks and errors.
+// What a hierarchy has counted, in words: tables of tiers, roles and links, hits, waiting times by cause, how far
+// recorded steps are from the least they could take, remarks and errors. What is wrong with it stands in health.hpp.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,13 +14,13 @@
 
 #include <vtier/core/bytes.hpp>
 #include <vtier/core/config.hpp>
-#include <vtier/core/error.hpp>
+#include <vtier/observe/detail/lines.hpp>
 #include <vtier/residency/role.hpp>
 #include <vtier/runtime/statistics.hpp>
 
 namespace vtier {
 
-/// The statistics of a hierarchy at one moment, printable.
+/// The statistics of a hierarchy at one moment, or between two (counted_since), printable.
 ///
 /// Threads as any value
 class report : public statistics {
@@ -31,58 +32,25 @@ class report : public statistics {
     return lease_count == 0 ? 1.0 : static_cast<double>(hit_count) / static_cast<double>(lease_count);
   }
 
-  /// Everything in words, for people; ends with a newline.
+  /// Everything in words, for people; lines of at most 120 columns, each of which ends with a newline.
   [[nodiscard]] std::string text() const {
-    std::size_t width = 8;
-    for (const auto& t : tiers) width = (std::max)(width, short_name(t.name).size());
-    for (const auto& l : links) width = (std::max)(width, short_name(l.name).size());
-
     std::string to;
-    std::vector<std::string> head{"tier", "budget", "peak", "used", "staging"};
-    for (const role what : all_roles) head.emplace_back(name(what));
-    row(to, head, width);
-    for (const auto& t : tiers) {
-      std::vector<std::string> cells{short_name(t.name), format_bytes(t.budget_bytes), format_bytes(t.peak_bytes),
-                                     format_bytes(t.used_bytes), format_bytes(t.staging_bytes)};
-      for (const std::size_t bytes : t.role_bytes) cells.push_back(format_bytes(bytes));
-      row(to, cells, width);
-    }
-    for (const auto& t : tiers) {
-      if (t.reserved_bytes == 0) continue;
-      to += "  reserved in " + short_name(t.name) + ": " + format_bytes(t.reserved_bytes) + '\n';
-    }
-    if (staging_bytes > 0) to += "  staging outside any tier: " + format_bytes(staging_bytes) + '\n';
-    if (!links.empty()) {
-      row(to, {"link", "moved", "transfers"}, width);
-      for (const auto& l : links)
-        row(to, {short_name(l.name), format_bytes(l.moved_bytes), std::to_string(l.transfer_count)}, width);
-    }
-    to += "  tensors: " + std::to_string(tensor_count) + " of " + format_bytes(tensor_bytes) + " (at most " +
-          format_bytes(tensor_peak_bytes) + ")\n";
-    to += "  leases: " + std::to_string(lease_count) + ", in place " + one_decimal(hit_share() * 100.0) +
-          " %, of these by prefetch " + std::to_string(prefetch_hit_count) + "; prefetches dropped " +
-          std::to_string(prefetch_dropped_count) + "; evictions without a copy " + std::to_string(clean_drop_count) +
-          (evicted_ahead_bytes > 0 ? ", ahead of need " + format_bytes(evicted_ahead_bytes) : std::string{}) + '\n';
-    to += "  host blocked: " + milliseconds(blocked_ns) + " (for bytes from files " + milliseconds(blocked_fetch_ns) +
-          ", for room " + milliseconds(blocked_room_ns) +
-          (blocked_reserve_ns > 0 ? ", for reservations " + milliseconds(blocked_reserve_ns) : std::string{}) + ")";
-    if (step_count > 0 && step_ns > 0) {
-      to += ", " + one_decimal(static_cast<double>(blocked_ns) / static_cast<double>(step_ns) * 100.0) + " % of " +
-            std::to_string(step_count) + " steps of " + milliseconds(step_ns / static_cast<std::int64_t>(step_count));
-    }
-    to += '\n';
-    constexpr std::size_t leased_shown_max = 8;
-    for (std::size_t i = 0; i < leased.size() && i < leased_shown_max; ++i) {
-      const auto& l = leased[i];
-      to += "  leased: tensor #" + std::to_string(l.tensor) + ", " + std::string{name(l.what)} + " of " +
-            format_bytes(l.size_bytes) + (l.tier.empty() ? std::string{} : " in " + short_name(l.tier)) + ", for " +
-            milliseconds(l.age_ns) + '\n';
-    }
-    if (leased.size() > leased_shown_max) {
-      to += "  leased: and " + std::to_string(leased.size() - leased_shown_max) + " more\n";
-    }
-    for (const auto& note : notes) to += "  note: " + note + '\n';
-    for (const auto& error : errors) to += "  error: " + error + '\n';
+    say_tiers(to);
+    say_links(to);
+    say_schedules(to);
+    detail::append_lines(to, "tensors: " + std::to_string(tensor_count) + " of " + format_bytes(tensor_bytes) +
+                                 " (at most " + format_bytes(tensor_peak_bytes) + ")");
+    detail::append_lines(
+        to, "leases: " + std::to_string(lease_count) + ", in place " + detail::percent(hit_share()) +
+                ", of these by prefetch " + std::to_string(prefetch_hit_count) + "; prefetches dropped " +
+                std::to_string(prefetch_dropped_count) +
+                (prefetch_unused_bytes > 0 ? ", unused " + format_bytes(prefetch_unused_bytes) : std::string{}) +
+                "; evictions without a copy " + std::to_string(clean_drop_count) +
+                (evicted_ahead_bytes > 0 ? ", ahead of need " + format_bytes(evicted_ahead_bytes) : std::string{}));
+    say_waiting(to);
+    say_leased(to);
+    for (const auto& note : notes) detail::append_lines(to, "note: " + note);
+    for (const auto& error : errors) detail::append_lines(to, "error: " + error);
     return to;
   }
 
@@ -94,30 +62,89 @@ class report : public statistics {
   }
 
  private:
-  static std::string one_decimal(double value) {
-    const auto tenths = static_cast<std::int64_t>(value * 10.0 + 0.5);
-    return std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10);
-  }
+  using rows = std::vector<std::vector<std::string>>;
 
-  // A name as a table can hold it.
-  static std::string short_name(const std::string& given) {
-    constexpr std::size_t bytes_max = 60;
-    if (given.size() <= bytes_max) return one_line(given);
-    std::size_t end = bytes_max;
-    while (end > 0 && (static_cast<unsigned char>(given[end]) & 0xC0U) == 0x80U) --end;  // no half of a character
-    return one_line(given.substr(0, end)) + "...";
-  }
-
-  static std::string milliseconds(std::int64_t ns) { return one_decimal(static_cast<double>(ns) / 1e6) + " ms"; }
-
-  static void row(std::string& to, const std::vector<std::string>& cells, std::size_t first_width) {
-    constexpr std::size_t other_width = 12;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::size_t width = i == 0 ? first_width : other_width;
-      const std::string space(width > cells[i].size() ? width - cells[i].size() : 0, ' ');
-      to += "  " + (i == 0 ? cells[i] + space : space + cells[i]);
+  void say_tiers(std::string& to) const {
+    rows table{{"tier", "budget", "peak", "used", "staging"}};
+    for (const role what : all_roles) table.front().emplace_back(name(what));
+    for (const auto& t : tiers) {
+      table.push_back({detail::short_name(t.name), format_bytes(t.budget_bytes), format_bytes(t.peak_bytes),
+                       format_bytes(t.used_bytes), format_bytes(t.staging_bytes)});
+      for (const std::size_t bytes : t.role_bytes) table.back().push_back(format_bytes(bytes));
     }
-    to += '\n';
+    detail::append_table(to, table);
+    for (const auto& t : tiers) {
+      if (t.reserved_bytes == 0) continue;
+      detail::append_lines(to, "reserved in " + detail::short_name(t.name) + ": " + format_bytes(t.reserved_bytes));
+    }
+    if (staging_bytes > 0) detail::append_lines(to, "staging outside any tier: " + format_bytes(staging_bytes));
+  }
+
+  void say_links(std::string& to) const {
+    rows table{{"link", "moved", "transfers", "a step", "came back", "busy", "GB/s", "limit"}};
+    rows by_role{{"moved"}};
+    for (const role what : all_roles) by_role.front().emplace_back(name(what));
+    const std::string unknown = "-";
+    bool roles_known = false;
+    for (const auto& l : links) {
+      const std::string link = detail::short_name(l.name);
+      const auto moved = static_cast<double>(l.moved_bytes);
+      table.push_back({link, format_bytes(l.moved_bytes), std::to_string(l.transfer_count),
+                       step_count > 0 ? format_bytes(l.moved_bytes / step_count) : unknown,
+                       format_bytes(l.swapped_bytes), l.busy_ns > 0 ? detail::milliseconds(l.busy_ns) : unknown,
+                       l.busy_ns > 0 ? detail::gigabytes_per_second(moved / static_cast<double>(l.busy_ns)) : unknown,
+                       l.limit_bytes_per_ns > 0.0 ? detail::gigabytes_per_second(l.limit_bytes_per_ns) : unknown});
+      by_role.push_back({link});
+      for (const std::size_t bytes : l.role_moved_bytes) {
+        by_role.back().push_back(format_bytes(bytes));
+        roles_known = roles_known || bytes > 0;
+      }
+    }
+    detail::append_table(to, table);
+    if (roles_known) detail::append_table(to, by_role);
+  }
+
+  void say_schedules(std::string& to) const {
+    rows table{{"step", "times", "otherwise", "last", "compute", "plan", "bound", "last/bound"}};
+    const auto time = [](std::int64_t ns) { return ns > 0 ? detail::milliseconds(ns) : std::string{"-"}; };
+    for (const auto& s : schedules) {
+      const bool known = s.bound_ns > 0 && s.last_step_ns > 0;
+      table.push_back(
+          {detail::short_name(s.name), std::to_string(s.step_count), std::to_string(s.deviation_count),
+           time(s.last_step_ns), time(s.compute_ns), s.planned ? time(s.planned_ns) : "none", time(s.bound_ns),
+           known ? detail::one_decimal(static_cast<double>(s.last_step_ns) / static_cast<double>(s.bound_ns)) : "-"});
+    }
+    detail::append_table(to, table);
+  }
+
+  void say_waiting(std::string& to) const {
+    const auto part = [](const char* cause, std::int64_t ns) {
+      return ns > 0 ? std::string{cause} + detail::milliseconds(ns) : std::string{};
+    };
+    std::string line = "host blocked: " + detail::milliseconds(blocked_ns) + " (for bytes from files " +
+                       detail::milliseconds(blocked_fetch_ns) + ", for room " + detail::milliseconds(blocked_room_ns) +
+                       part(", for reservations ", blocked_reserve_ns) + part(", in flushes ", blocked_flush_ns) +
+                       part(", for kernels and copies ", blocked_events_ns) + ")";
+    if (step_count > 0 && step_ns > 0) {
+      line += ", " + detail::percent(static_cast<double>(blocked_ns) / static_cast<double>(step_ns)) + " of " +
+              std::to_string(step_count) + " steps of " +
+              detail::milliseconds(step_ns / static_cast<std::int64_t>(step_count));
+    }
+    detail::append_lines(to, line);
+  }
+
+  void say_leased(std::string& to) const {
+    constexpr std::size_t shown_max = 8;
+    for (std::size_t i = 0; i < leased.size() && i < shown_max; ++i) {
+      const auto& l = leased[i];
+      detail::append_lines(to, "leased: tensor #" + std::to_string(l.tensor) + ", " + std::string{name(l.what)} +
+                                   " of " + format_bytes(l.size_bytes) +
+                                   (l.tier.empty() ? std::string{} : " in " + detail::short_name(l.tier)) + ", for " +
+                                   detail::milliseconds(l.age_ns));
+    }
+    if (leased.size() > shown_max) {
+      detail::append_lines(to, "leased: and " + std::to_string(leased.size() - shown_max) + " more");
+    }
   }
 };
 

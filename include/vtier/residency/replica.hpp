@@ -36,6 +36,8 @@ struct replica {
   std::uint64_t version = 0;        // which content it holds
   std::uint64_t filling_version = 0;
   std::uint64_t last_use = 0;
+  std::uint64_t left_version = 0;  // which content was let go when it last was dropped, and in which step
+  std::uint64_t left_step = 0;
   bool prefetched = false;     // brought by a prefetch and not yet used
   bool leaving = false;        // to be dropped as soon as its bytes are further down
   std::vector<Event> written;  // must pass before the bytes are read
@@ -105,6 +107,12 @@ struct replica {
     std::vector<Event> all = uses();
     *this = replica{};
     return all;
+  }
+
+  /// Remembers, after a drop, what it held.
+  void leave(std::uint64_t held_version, std::uint64_t step) noexcept {
+    left_version = held_version;
+    left_step = step;
   }
 };
 

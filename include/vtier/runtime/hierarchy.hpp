@@ -37,6 +37,7 @@
 
 namespace vtier {
 
+class health;  // observe/health.hpp
 class report;  // observe/report.hpp
 
 namespace detail {
@@ -272,6 +273,18 @@ class hierarchy {
   template <std::same_as<vtier::report> Report = vtier::report>
   [[nodiscard]] Report report() const {
     return Report{count()};
+  }
+
+  /// What is wrong with this run or this machine, in words; needs observe/health.hpp, which tier.hpp includes.
+  ///
+  /// Gives   what is found in everything counted so far, or since an earlier count(): best after a few warm steps
+  template <std::same_as<vtier::health> Health = vtier::health>
+  [[nodiscard]] Health health() const {
+    return Health{count()};
+  }
+  template <std::same_as<vtier::health> Health = vtier::health>
+  [[nodiscard]] Health health(const statistics& before) const {
+    return Health{counted_since(before, count())};
   }
 
   /// What was recorded of single leases, transfers and stalls: nothing unless `options.timeline_events_max` says how

@@ -232,6 +232,7 @@ class core {
     check_process();
     const std::scoped_lock hold{state_.lock};
     statistics result = count_of<Device>(state_);
+    state_.count_steps(result);
     if (thread_) result.progress_cpus = thread_->bound();
     return result;
   }

@@ -132,6 +132,7 @@ class driver : public drainer<Device, Eviction> {
     r.last_use = ++this->tick;
     r.prefetched = true;
     this->start_move(b, *from, where, urgency::prefetch);
+    this->counted.prefetched_bytes += b.size_bytes();
     return movement_result::finished;
   }
 

@@ -41,15 +41,15 @@ template <device Device>
     result.tiers.push_back(std::move(one));
   }
   const std::size_t n = s.tiers.size();
+  const std::int64_t now = s.on.now_ns();
   for (std::size_t i = 0; i < s.moved.size(); ++i) {
-    if (s.moved[i].transfer_count == 0) continue;
-    link_statistics link = s.moved[i];
+    link_statistics link = s.moved[i].at(now);
+    if (link.transfer_count == 0) continue;
     link.from = i / n;
     link.to = i % n;
     link.name = s.tiers[link.from].name() + " -> " + s.tiers[link.to].name();
     result.links.push_back(std::move(link));
   }
-  const std::int64_t now = s.on.now_ns();
   s.blocks.for_each([&](const auto& b) {
     if (b.leases() == 0) return;
     lease_statistics one{b.id(), b.what(), {}, b.size_bytes(), b.leases(), now - b.leased_since_ns};

@@ -54,8 +54,8 @@ class mover : public state<Device> {
     ++this->changes;
     auto handle = this->moving->start(std::move(t));
     auto& link = this->moved[from * this->tiers.size() + to];
-    link.moved_bytes += b.size_bytes();
-    ++link.transfer_count;
+    link.start(b, from, to, this->counted.step_count);
+    if (to < from) source.prefetched = false;  // it was of use
     if (handle->ended()) {
       arrival.push_back(handle->finished.front());
       if (handle->began) this->speeds.started(from, to, b.size_bytes(), *handle->began, arrival.front());
@@ -66,6 +66,7 @@ class mover : public state<Device> {
     }
     target.begin_fill(b.version());
     ++source.transfers_out;
+    link.begin(this->on.now_ns());
     this->flights.insert_or_assign(handle->owner, flight<Device>{handle, &b, from, to, this->record.now_ns(this->on)});
     return false;
   }
@@ -158,6 +159,7 @@ class mover : public state<Device> {
     VTIER_ASSERT(at != this->flights.end(), "a transfer ended that nobody had started");
     const flight<Device> f = at->second;
     this->flights.erase(at);
+    this->moved[f.from * this->tiers.size() + f.to].end(this->on.now_ns());
     block_type& b = *f.owner;
     this->record.transfer(b, f.from, f.to, f.began_ns, t.priority, t.state, this->on);
     --b.in(f.from).transfers_out;

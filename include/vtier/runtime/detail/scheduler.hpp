@@ -154,7 +154,26 @@ class scheduler : public waiter<Device, Eviction> {
     return result;
   }
 
-  [[nodiscard]] const auto& schedules() const noexcept { return schedules_; }
+  /// Adds what is known of steps and of the speed of copies.
+  void count_steps(statistics& to) const {
+    for (const auto& [name, s] : schedules_) {
+      schedule_statistics one;
+      one.name = name;
+      one.planned = s.plan.has_value();
+      one.step_count = s.step_count;
+      one.deviation_count = s.departure_count;
+      one.last_step_ns = s.last_step_ns;
+      one.compute_ns = s.trace.duration_ns;
+      if (s.plan) {
+        one.bound_ns = static_cast<std::int64_t>(s.plan->bound.ns());
+        one.planned_ns = static_cast<std::int64_t>(s.plan->step_ns);
+      }
+      to.schedules.push_back(std::move(one));
+    }
+    for (link_statistics& l : to.links) {
+      if (l.limit_bytes_per_ns <= 0.0) l.limit_bytes_per_ns = this->speeds.of(l.from, l.to).value_or(0.0);
+    }
+  }
 
  private:
   static constexpr std::uint32_t timed_steps = 2;     // the first is also the one in which everything is slow once
@@ -226,14 +245,22 @@ class scheduler : public waiter<Device, Eviction> {
         result.links.push_back(this->limits.links[i]);
         continue;
       }
-      const auto up = this->speeds.of(i + 1, i);
-      const auto down = this->speeds.of(i, i + 1);
+      const auto up = speed_of(i + 1, i);
+      const auto down = speed_of(i, i + 1);
       link_rates rates;
       rates.up = up.value_or(down.value_or(1.0));
       rates.down = down.value_or(rates.up);
       result.links.push_back(rates);
     }
     return result;
+  }
+
+  // As copies were timed, else by the time in which files were busy.
+  [[nodiscard]] std::optional<double> speed_of(std::size_t from, std::size_t to) const {
+    if (const auto timed = this->speeds.of(from, to)) return timed;
+    const link_statistics l = this->moved[from * this->tiers.size() + to].at(this->on.now_ns());
+    if (l.busy_ns <= 0 || l.moved_bytes == 0) return std::nullopt;
+    return static_cast<double>(l.moved_bytes) / static_cast<double>(l.busy_ns);
   }
 
   void make(std::unique_lock<std::mutex>& hold, schedule<Device>& s) {

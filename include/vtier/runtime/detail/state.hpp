@@ -29,6 +29,7 @@
 #include <vtier/memory/ranges.hpp>
 #include <vtier/memory/slab.hpp>
 #include <vtier/residency/table.hpp>
+#include <vtier/runtime/detail/link_counter.hpp>
 #include <vtier/runtime/detail/link_speeds.hpp>
 #include <vtier/runtime/detail/recorder.hpp>
 #include <vtier/runtime/options.hpp>
@@ -228,8 +229,11 @@ class state {
     auto& r = b.in(where);
     const std::size_t offset = r.offset_bytes;
     const std::size_t size = r.size_bytes;
+    const std::uint64_t version = r.version;
+    if (r.prefetched && version != 0) counted.prefetch_unused_bytes += b.size_bytes();
     blocks.left(where, b);
     tiers[where].map.give_back(offset, size, r.drop());
+    r.leave(version, counted.step_count);
     tiers[where].role_bytes[static_cast<std::size_t>(b.what())] -= size;
     record_occupancy(where);
   }
@@ -288,7 +292,7 @@ class state {
   table<event> blocks;
   std::unique_ptr<copier<Device>> moving;
   std::map<std::uint64_t, flight<Device>> flights;
-  std::vector<link_statistics> moved;  // from * tiers + to
+  std::vector<link_counter> moved;  // from * tiers + to
   std::vector<std::string> errors;
   statistics counted;
   recorder record;                 // of the timeline

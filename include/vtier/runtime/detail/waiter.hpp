@@ -58,14 +58,14 @@ class waiter : public driver<Device, Eviction> {
         if (b.in(to).idle()) {
           this->start_move(b, *from, to, urgency::demand);
           while (b.in(to).filling()) {
-            pause(hold, blocked, stall_cause::flush);
+            waited(hold, this->counted.blocked_flush_ns, blocked, stall_cause::flush);
             this->pump();
           }
         }
         if (this->write_failure_count() != failures && !b.current(to)) std::rethrow_exception(this->write_failure());
         if (b.current(to)) continue;
       }
-      pause(hold, blocked, stall_cause::flush);
+      waited(hold, this->counted.blocked_flush_ns, blocked, stall_cause::flush);
     }
   }
 
@@ -167,7 +167,7 @@ class waiter : public driver<Device, Eviction> {
   // Blocks without the lock until events of a block have passed; the lock is held again afterwards, whatever happens.
   void settle(std::unique_lock<std::mutex>& hold, const block_type& b, std::size_t where, std::vector<event> events) {
     stall blocked{this->record, b, where};
-    const std::int64_t began = this->record.now_ns(this->on);
+    const std::int64_t began = this->on.now_ns();
     hold.unlock();
     try {
       for (const event& e : events) this->on.synchronize(e);
@@ -176,7 +176,11 @@ class waiter : public driver<Device, Eviction> {
       throw;
     }
     hold.lock();
-    if (!events.empty()) blocked.add(stall_cause::events, began, this->record.now_ns(this->on));
+    if (events.empty()) return;
+    const std::int64_t ended = this->on.now_ns();
+    blocked.add(stall_cause::events, began, ended);
+    this->counted.blocked_events_ns += ended - began;
+    this->counted.blocked_ns += ended - began;
   }
 
   // Sleeps without the lock until something may have changed; counts the time.
