@@ -2,6 +2,7 @@
 #include <vtier/policy/eviction.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -43,6 +44,7 @@ TEST_CASE("a stretch that nobody has filled in is free", "[policy][eviction]") {
   const vtier::stretch none;
   CHECK(none.state == vtier::occupancy::free);
   CHECK(none.block == 0);
+  CHECK(none.next_use == ~std::uint64_t{0});
   CHECK(vtier::victim_window{1, 2} == vtier::victim_window{1, 2});
   CHECK_FALSE(vtier::victim_window{1, 2} == vtier::victim_window{1, 3});
 }

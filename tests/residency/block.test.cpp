@@ -126,6 +126,17 @@ TEST_CASE("leases of the host leave no event, and those that write have waited f
   CHECK(b.in(0).uses().empty());
 }
 
+TEST_CASE("a lease is the next use that was known of", "[residency][block]") {
+  block b = written();
+  CHECK(b.next_use == vtier::unknown_use);
+  b.next_use = 7;
+  b.begin_lease(0, use::read, 9);
+  CHECK(b.next_use == vtier::unknown_use);
+  b.next_use = 8;  // the one after this
+  b.end_lease(0, use::read, std::nullopt);
+  CHECK(b.next_use == 8);
+}
+
 TEST_CASE("a lease uses up the mark of a prefetch and holds the replica", "[residency][block]") {
   block b = written();
   b.in(0).prefetched = true;

@@ -191,6 +191,9 @@ TEST_CASE("leases that cannot be are refused and change nothing") {
   CHECK_THROWS_AS(t.write(f.stream), vtier::usage_error);
   CHECK_THROWS_AS(f.mem.prefetch(t), vtier::usage_error);
   CHECK_THROWS_AS(f.mem.prefetch(moved, 3), vtier::usage_error);
+  CHECK_THROWS_AS(f.mem.prefetch(t, 0, 1), vtier::usage_error);
+  CHECK_THROWS_AS(f.mem.prefetch(moved, 3, 1), vtier::usage_error);
+  CHECK_THROWS_AS(f.mem.cancel_prefetch(t), vtier::usage_error);
   CHECK(differences(f.gpu, f.stream, moved, 3) == 0);
   f.check_sound();
 }
@@ -249,6 +252,8 @@ TEST_CASE("tensors of no bytes work everywhere and cost nothing") {
     }
     { auto lease = t.read_write(vtier::on_host); }
     f.mem.prefetch(t);
+    CHECK(f.mem.prefetch(t, 0, 5));
+    f.mem.cancel_prefetch(t);
     f.mem.evict(t);
     f.mem.flush(t);
     auto moved = std::move(t);

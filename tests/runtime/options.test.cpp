@@ -36,6 +36,7 @@ TEST_CASE("each value that cannot work is refused by its name", "[runtime][optio
   CHECK(refused([](auto& o) { o.chunk_bytes_max = 4095; }, "chunk_bytes_max"));
   CHECK(refused([](auto& o) { o.chunk_bytes_max = 0; }, "chunk_bytes_max"));
   CHECK(refused([](auto& o) { o.prefetch_count_max = 0; }, "prefetch_count_max"));
+  CHECK(refused([](auto& o) { o.prefetch_flight_bytes_max = 0; }, "prefetch_flight_bytes_max"));
   for (const double share : {0.0, -0.1, 1.1, nan, infinity}) {
     CAPTURE(share);
     CHECK(refused([&](auto& o) { o.prefetch_share_max = share; }, "prefetch_share_max"));
@@ -62,6 +63,8 @@ TEST_CASE("the ends of the ranges are good", "[runtime][options]") {
   vtier::options o;
   o.chunk_bytes_max = 4096;
   o.prefetch_count_max = 1;
+  o.prefetch_bytes_max = 1;
+  o.prefetch_flight_bytes_max = 1;
   o.prefetch_share_max = 1.0;
   o.clean_share = 0.0;
   o.timeline_events_max = 16'777'216;

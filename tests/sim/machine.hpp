@@ -33,6 +33,10 @@ struct machine_options {
   std::size_t timeline_events = 0;
   bool plan_steps = true;
   double copy_bytes_per_ns = 16.0;
+  std::size_t prefetch_count = 256;
+  std::size_t prefetch_bytes = 0;
+  std::size_t prefetch_flight_bytes = 64 * 1024 * 1024;
+  double prefetch_share = 0.5;
 };
 
 /// The machine, and a hierarchy on it.
@@ -100,6 +104,10 @@ class machine {
     o.clean_share = sizes.clean_share;
     o.timeline_events_max = sizes.timeline_events;
     o.plan_steps = sizes.plan_steps;
+    o.prefetch_count_max = sizes.prefetch_count;
+    o.prefetch_bytes_max = sizes.prefetch_bytes;
+    o.prefetch_flight_bytes_max = sizes.prefetch_flight_bytes;
+    o.prefetch_share_max = sizes.prefetch_share;
     return o;
   }
 };

@@ -52,8 +52,9 @@ class decisions {
 struct program_options {
   std::uint64_t seed = 1;  // of the world
   bool logs = false;
-  std::optional<bool> reserves{};     // whether it has reservations and watermarks; empty: its last byte decides
-  double fault_share = -1.0;          // below 0: the program decides
+  std::optional<bool> reserves{};   // whether it has reservations and watermarks; empty: its last byte decides
+  std::optional<bool> deadlines{};  // whether its hints have deadlines and are taken back; empty: the byte before that
+  double fault_share = -1.0;        // below 0: the program decides
   std::optional<sim::fault> fault{};  // this kind fails at its nth occasion, and nothing else
   std::uint64_t fault_nth = 1;
 };
@@ -74,6 +75,7 @@ class program {
       : decide_{bytes},
         wanted_{wanted},
         reserves_{wanted.reserves.value_or(!bytes.empty() && bytes.back() % 2 == 1)},
+        deadlines_{wanted.deadlines.value_or(bytes.size() > 1 && bytes[bytes.size() - 2] % 2 == 1)},
         world_{std::make_shared<sim::world>(sim::world_options{.seed = wanted.seed, .logs = wanted.logs})} {}
 
   program_result run() {
@@ -172,6 +174,11 @@ class program {
         const double low = 0.125 * static_cast<double>(1 + decide_.below(7));
         limits.watermarks.push_back({low + 0.125 * static_cast<double>(decide_.below(2)), low});
       }
+    }
+    if (deadlines_) {
+      limits.prefetch_bytes_max = 1024 * decide_.below(16);
+      limits.prefetch_flight_bytes_max = 1 + 4096 * decide_.below(4);
+      limits.prefetch_share_max = 0.25 * static_cast<double>(1 + decide_.below(4));
     }
     const hbm fast{*gpu_, {.budget = hbm_bytes}};
     const pinned host{*gpu_, {.budget = host_bytes}};
@@ -408,10 +415,19 @@ class program {
     owned* const t = any();
     if (t == nullptr || !mem_) return;
     const std::size_t tier = decide_.below(mem_->tier_count());
-    const bool up = decide_.below(2) == 0;
-    say((up ? "prefetch t" : "evict t") + std::to_string(t->should->number) + ", tier " + std::to_string(tier));
+    const std::size_t how = decide_.below(deadlines_ ? 8 : 2);
+    const auto deadline = how < 2 ? 0 : world_->now_ns() + static_cast<std::int64_t>(decide_.below(16)) * 20'000;
+    static constexpr const char* words[] = {"prefetch t", "evict t", "take back the prefetch of t"};
+    say(words[how < 2    ? how
+              : how == 7 ? 2
+                         : 0] +
+        std::to_string(t->should->number) + ", tier " + std::to_string(tier) +
+        (how < 2 ? "" : ", by " + std::to_string(deadline) + " ns"));
     try {
-      up ? mem_->prefetch(t->is, tier) : mem_->evict(t->is, tier);
+      if (how == 0) mem_->prefetch(t->is, tier);
+      if (how == 1) mem_->evict(t->is, tier);
+      if (how > 1 && how < 7) mem_->prefetch(t->is, tier, deadline);
+      if (how == 7) mem_->cancel_prefetch(t->is);
     } catch (const error& e) {
       world_->violation(std::string{"a hint threw: "} + e.what());
     }
@@ -683,6 +699,7 @@ class program {
   decisions decide_;
   program_options wanted_;
   bool reserves_;
+  bool deadlines_;
   std::shared_ptr<sim::world> world_;
   std::optional<sim::device> gpu_;
   std::optional<sim::drive> nvme_;

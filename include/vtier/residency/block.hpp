@@ -96,6 +96,7 @@ class block {
     r.last_use = now;
     r.prefetched = false;
     r.leaving = false;
+    next_use = unknown_use;
   }
 
   /// A lease ends; `after` is the event that marks its last use, empty for a lease of the host.
@@ -128,11 +129,12 @@ class block {
   /// Since when leases on it have been in force without a gap, in the device's time; meaningless without one.
   std::int64_t leased_since_ns = 0;
 
-  /// When a lease is expected to begin on it next, as a point of the program: larger is later.
-  std::uint64_t next_use = unknown_use;
-
   /// Somebody waits for this block: no replica of it is to be evicted meanwhile.
   std::uint32_t wanted = 0;
+
+  /// When it will be used next, where that is known: a point of the program, a smaller one is sooner. A lease that
+  /// begins is that use, and what comes after it is unknown again.
+  std::uint64_t next_use = unknown_use;
 
   /// Its tensor is gone; it stays only until transfers and leases that refer to it have ended.
   bool dying = false;

@@ -155,6 +155,31 @@ class hierarchy {
     core_->wish(wanted.owned_by(*core_), tier, movement::direction::fetch);
   }
 
+  /// The same with the time by which the bytes should be there. What is needed sooner goes first, a prefetch without a
+  /// deadline last, and none pushes out of a tier what a hint has said is needed sooner; a lease still gets its room.
+  ///
+  /// Units   ns on the device's clock, as `on().now_ns()` gives them; only their order counts
+  /// Needs   that the tensor is leased, evicted or the prefetch cancelled some day: until then its bytes hold up
+  ///         prefetches that are needed later
+  /// Gives   whether it was taken: the list is bounded, and full of more urgent wishes it takes no other
+  /// Errors  as above
+  /// Threads any
+  template <element T>
+  bool prefetch(const tensor<T>& wanted, std::size_t tier, std::int64_t deadline_ns) {
+    const auto deadline = deadline_ns > 0 ? static_cast<std::uint64_t>(deadline_ns) : std::uint64_t{1};
+    return core_->wish(wanted.owned_by(*core_), tier, movement::direction::fetch, deadline);
+  }
+
+  /// Takes prefetches of a tensor back, and what was said of its next use. One that reads a file already stops, unless
+  /// somebody waits for the tensor; bytes that have arrived stay until others need the room.
+  ///
+  /// Errors  usage_error for a tensor of another hierarchy
+  /// Threads any
+  template <element T>
+  void cancel_prefetch(const tensor<T>& unwanted) {
+    core_->cancel_prefetch(unwanted.owned_by(*core_));
+  }
+
   /// Asks that a tensor leave a tier: dropped there if the newest bytes are elsewhere too, written down first if not. A
   /// hint that never blocks; a tensor under lease stays.
   ///

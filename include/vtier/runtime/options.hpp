@@ -31,8 +31,13 @@ struct options {
   std::size_t staging_budget = 0;
   /// The largest piece of a transfer from or to files, in bytes.
   std::size_t chunk_bytes_max = 2_MiB;
-  /// How many prefetches and evictions may wait; the oldest is dropped when another comes.
+  /// How many prefetches may wait, and as many evictions; those that can wait longest are dropped for more urgent ones.
   std::size_t prefetch_count_max = 256;
+  /// How many bytes the prefetches that wait may want together; one of any size may. 0: half of the first tier.
+  std::size_t prefetch_bytes_max = 0;
+  /// How many bytes of prefetches from files may be on their way at once, so that a more urgent one need not wait
+  /// behind more than these; one of any size may.
+  std::size_t prefetch_flight_bytes_max = 64_MiB;
   /// How much of a tier may hold prefetched bytes that nobody has used yet.
   double prefetch_share_max = 0.5;
   /// How much of each tier in host memory is kept free or clean by writing to files ahead of need. 0: only on need.
@@ -66,6 +71,7 @@ struct options {
   void check() const {
     if (chunk_bytes_max < 4_KiB) throw usage_error("options.chunk_bytes_max must be at least 4 KiB");
     if (prefetch_count_max == 0) throw usage_error("options.prefetch_count_max must be at least 1");
+    if (prefetch_flight_bytes_max == 0) throw usage_error("options.prefetch_flight_bytes_max must be at least 1");
     if (!(prefetch_share_max > 0.0 && prefetch_share_max <= 1.0)) {
       throw usage_error("options.prefetch_share_max must be above 0 and at most 1");
     }

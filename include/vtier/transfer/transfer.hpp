@@ -43,6 +43,7 @@ struct transfer {
   std::vector<Event> target_after;  // must pass before the target is overwritten
   std::uint64_t owner = 0;          // for whoever started it
   std::optional<Event> began;  // of a copy that is timed: passes when its bytes begin to move; `finished` is timed too
+  std::uint64_t deadline = 0;  // among prefetches a smaller one goes first
 
   transfer_state state = transfer_state::queued;
   std::vector<Event> finished;

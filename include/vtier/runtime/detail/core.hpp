@@ -183,19 +183,21 @@ class core {
     state_.destroy(b);
   }
 
-  void wish(block_type& b, std::size_t tier, movement::direction way) {
-    if (tier >= state_.tiers.size()) {
-      throw usage_error("tier " + std::to_string(tier) + " was named, the hierarchy has " +
-                        std::to_string(state_.tiers.size()));
-    }
+  bool wish(block_type& b, std::size_t tier, movement::direction way, std::uint64_t deadline = no_deadline) {
     check_process();
-    if (b.size_bytes() == 0) return;
-    {
-      const std::scoped_lock hold{state_.lock};
-      if (!state_.queue.push({b.id(), tier, way})) ++state_.counted.prefetch_dropped_count;
-      static_cast<void>(round("a hint"));
-      if (thread_) thread_->wake();
-    }
+    const std::scoped_lock hold{state_.lock};
+    const bool taken = state_.wish(b, tier, way, deadline);
+    static_cast<void>(round("a hint"));
+    if (thread_) thread_->wake();
+    return taken;
+  }
+
+  void cancel_prefetch(block_type& b) {
+    check_process();
+    const std::scoped_lock hold{state_.lock};
+    state_.cancel_prefetch(b);
+    static_cast<void>(round("a hint"));
+    if (thread_) thread_->wake();
   }
 
   void flush(block_type& b) {
@@ -264,8 +266,7 @@ class core {
     if (!here()) {
       throw usage_error(
           "this process was forked from the one that made the hierarchy, whose threads and device it does not have: "
-          "make "
-          "a hierarchy of its own after the fork, or start the child by exec");
+          "make a hierarchy of its own after the fork, or start the child by exec");
     }
   }
 

@@ -59,7 +59,7 @@ class evictor : public packer<Device> {
     // Each victim asks again for room further down: an answer holds for larger blocks too, until something changes.
     refusal& before = refusals_[where];
     if (before.changes == this->changes && before.clearing == clearing_ && before.pushes_wanted == pushes_wanted &&
-        size_bytes >= before.size_bytes) {
+        before.serving == this->serving && size_bytes >= before.size_bytes) {
       return {before.state, std::nullopt};
     }
     const clearing guard{clearing_, where};
@@ -76,9 +76,13 @@ class evictor : public packer<Device> {
           if (pack(where, rounded, priority)) return {room_state::pending, std::nullopt};
           continue;
         }
-        contended = contended || wanted_by_others(wanting, where);
-        before = {contended ? room_state::contended : room_state::impossible, this->changes, size_bytes,
-                  clearing_ & ~(std::uint32_t{1} << where), pushes_wanted};
+        contended = contended || stays_for_others(wanting, where);
+        before = {contended ? room_state::contended : room_state::impossible,
+                  this->changes,
+                  size_bytes,
+                  clearing_ & ~(std::uint32_t{1} << where),
+                  pushes_wanted,
+                  this->serving};
         return {before.state, std::nullopt};
       }
       bool waits = false;
@@ -294,11 +298,12 @@ class evictor : public packer<Device> {
     return free;
   }
 
-  // Whether a block in a tier stays for a caller that waits, and for nothing that lasts.
-  [[nodiscard]] bool wanted_by_others(const block_type& wanting, std::size_t where) const {
+  // Whether a block in a tier stays for a caller that waits or for its next use, and for nothing that lasts.
+  [[nodiscard]] bool stays_for_others(const block_type& wanting, std::size_t where) const {
     const auto& placed = this->blocks.in(where);
     return std::any_of(placed.begin(), placed.end(), [&](const auto& entry) {
-      return entry.second != &wanting && entry.second->wanted > 0 && entry.second->in(where).leases == 0;
+      const bool stays = entry.second->wanted > 0 || needed_sooner(*entry.second);
+      return entry.second != &wanting && stays && entry.second->in(where).leases == 0;
     });
   }
 
@@ -326,8 +331,8 @@ class evictor : public packer<Device> {
       add_free_until(offset);
       const auto& r = b->in(where);
       const bool unmovable = std::find(stuck.begin(), stuck.end(), b->id()) != stuck.end();
-      result.push_back({offset, r.size_bytes, r.last_use, b->id(),
-                        unmovable ? occupancy::held : occupancy_of(*b, where), b->next_use});
+      const occupancy found = unmovable ? occupancy::held : occupancy_of(*b, where);
+      result.push_back({offset, r.size_bytes, r.last_use, b->id(), found, b->next_use});
       at = offset + r.size_bytes;
     }
     add_free_until(t.map.capacity_bytes());
@@ -339,11 +344,17 @@ class evictor : public packer<Device> {
     const bool wanted = b.wanted > 0 && !pushes_wanted;
     if (r.leases > 0 || r.filling() || only_tier(b) == where) return occupancy::held;
     if (wanted) return occupancy::held;
-    if (r.transfers_out > 0) return occupancy::leaving;
-    if (!b.current(where)) return occupancy::stale;
     const auto other = b.newest(where);
-    if (!other) return occupancy::dirty;
-    return *other < where ? occupancy::duplicate : occupancy::clean;
+    if (r.idle() && !b.current(where)) return occupancy::stale;
+    if (r.idle() && other && *other < where) return occupancy::duplicate;
+    if (needed_sooner(b)) return occupancy::held;
+    if (r.transfers_out > 0) return occupancy::leaving;
+    return other ? occupancy::clean : occupancy::dirty;
+  }
+
+  // Whether a block is used sooner than what is being fetched ahead of need: that would only have it fetched in turn.
+  [[nodiscard]] bool needed_sooner(const block_type& b) const noexcept {
+    return this->serving > 0 && b.next_use != unknown_use && b.next_use <= this->serving;
   }
 
   // Whether something is under way in a tier that may free a place.
@@ -366,6 +377,7 @@ class evictor : public packer<Device> {
     std::size_t size_bytes = 0;
     std::uint32_t clearing = 0;
     bool pushes_wanted = false;
+    std::uint64_t serving = 0;
   };
   std::array<refusal, 32> refusals_{};
 };

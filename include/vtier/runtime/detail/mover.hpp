@@ -51,6 +51,7 @@ class mover : public state<Device> {
     t.source_after = source.written;
     t.target_after = target.uses();
     t.owner = ++last_flight_;
+    t.deadline = serving;
     ++this->changes;
     auto handle = this->moving->start(std::move(t));
     auto& link = this->moved[from * this->tiers.size() + to];
@@ -111,6 +112,15 @@ class mover : public state<Device> {
     }
   }
 
+  /// Stops the fetches ahead of need that bring a block up from files, as soon as what they have in flight is over.
+  void cancel_prefetches(const block_type& b) {
+    for (auto& entry : this->flights) {
+      const auto& f = entry.second;
+      if (f.owner != &b || f.to > f.from || f.handle->priority != urgency::prefetch) continue;
+      this->moving->cancel(*f.handle);
+    }
+  }
+
   /// Removes a block whose tensor is gone, once nothing refers to it any more.
   void reclaim(block_type& b) {
     if (!b.dying || b.leases() > 0 || b.wanted > 0) return;
@@ -122,6 +132,8 @@ class mover : public state<Device> {
     }
     this->blocks.remove(b);
   }
+
+  std::uint64_t serving = 0;  // the deadline of the fetch ahead of need that is being served; 0: none is
 
   /// Counts the writes to files that have failed; a waiter that sees it move asks for write_failure().
   [[nodiscard]] std::uint64_t write_failure_count() const noexcept { return write_failures_; }

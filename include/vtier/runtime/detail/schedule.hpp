@@ -22,6 +22,13 @@
 
 namespace vtier::detail {
 
+/// What a lease knows of the step that it was taken in.
+struct step_mark {
+  std::uint64_t step = 0;  // 0: none
+  std::uint32_t recorded = no_use;
+  std::uint32_t followed = no_use;
+};
+
 /// A step that was recorded, and perhaps planned.
 ///
 /// Threads the hierarchy's lock

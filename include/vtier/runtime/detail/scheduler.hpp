@@ -31,13 +31,6 @@
 
 namespace vtier::detail {
 
-/// What a lease knows of the step that it was taken in.
-struct step_mark {
-  std::uint64_t step = 0;  // 0: none
-  std::uint32_t recorded = no_use;
-  std::uint32_t followed = no_use;
-};
-
 /// State that records steps and follows plans.
 ///
 /// Threads every member under `lock`, which begin_step gives up while it waits or plans
@@ -96,7 +89,6 @@ class scheduler : public waiter<Device, Eviction> {
         mark.recorded = recording_->began(b, mode, std::move(before), std::move(*after), blocked_ns);
       }
       if (!follow_.under_way()) return mark;
-      b.next_use = unknown_use;
       if (const auto lease = follow_.begins(b, mode)) {
         mark.followed = *lease;
         act();
@@ -122,9 +114,9 @@ class scheduler : public waiter<Device, Eviction> {
       const schedule<Device>& s = *active_;
       const std::uint32_t next = s.next_begin[mark.followed];
       const std::uint32_t tensor = s.trace.leases[mark.followed].tensor;
-      b.next_use = next != no_use                 ? point(serial_, next)
+      b.next_use = next != no_use                 ? point(next)
                    : s.trace.tensors[tensor].born ? unknown_use
-                                                  : point(serial_ + 1, s.first_begin[tensor]);
+                                                  : point(s.first_begin[tensor], 1);
       act();
     } catch (...) {
       give_up("following a step", std::current_exception());
@@ -179,8 +171,10 @@ class scheduler : public waiter<Device, Eviction> {
   static constexpr std::uint32_t timed_steps = 2;     // the first is also the one in which everything is slow once
   static constexpr std::uint32_t departures_max = 2;  // in a row, before a step is recorded anew
 
-  [[nodiscard]] static std::uint64_t point(std::uint64_t step, std::uint32_t moment) noexcept {
-    return (step << 32) | moment;
+  // A moment of this step, or of a later one, on the device's clock as far as that can be foreseen.
+  [[nodiscard]] std::uint64_t point(std::uint32_t moment, int steps_ahead = 0) const noexcept {
+    const std::int64_t step_ns = static_cast<std::int64_t>(active_->plan->step_ns);
+    return static_cast<std::uint64_t>(follow_began_ns_ + steps_ahead * step_ns + active_->trace.moment_ns[moment]);
   }
 
   void prepare(std::unique_lock<std::mutex>& hold, std::string_view name) {
@@ -204,6 +198,7 @@ class scheduler : public waiter<Device, Eviction> {
       if (!s.plan) return;
       follow_.granule_bytes = this->tiers.front().map.granule_bytes();
       follow_.start(s, this->blocks.last_id());
+      follow_began_ns_ = (std::max)(this->on.now_ns(), follow_began_ns_ + static_cast<std::int64_t>(s.plan->step_ns));
       if (!aligned) align(s);
     } else {
       this->remarks.say("this device does not time its events: steps are not planned");
@@ -296,7 +291,7 @@ class scheduler : public waiter<Device, Eviction> {
     std::vector<std::uint64_t> stay;
     for (std::uint32_t t = 0; t < held.size(); ++t) {
       block_type* const b = this->blocks.find(s.blocks[t]);
-      if (b != nullptr) b->next_use = point(serial_, s.first_begin[t]);
+      if (b != nullptr) b->next_use = point(s.first_begin[t]);
       if (held[t] != 0) stay.push_back(s.blocks[t]);
     }
     std::sort(stay.begin(), stay.end());
@@ -304,9 +299,9 @@ class scheduler : public waiter<Device, Eviction> {
     for (const auto& [offset, b] : this->blocks.in(0)) {
       if (!std::binary_search(stay.begin(), stay.end(), b->id())) leave.push_back(b->id());
     }
-    for (const std::uint64_t id : leave) perform({0, plan_action_kind::evict, 0, 0, 0}, id);
+    for (const std::uint64_t id : leave) perform(plan_action_kind::evict, 0, id, no_deadline);
     for (const std::uint32_t t : s.plan->held_at_start) {
-      perform({0, plan_action_kind::fetch, t, 0, s.first_begin[t]}, s.blocks[t]);
+      perform(plan_action_kind::fetch, 0, s.blocks[t], point(s.first_begin[t]));
     }
   }
 
@@ -316,31 +311,32 @@ class scheduler : public waiter<Device, Eviction> {
     const std::uint32_t now = follow_.moment();
     for (std::uint32_t i = s.first_action[now]; i < s.first_action[now + 1]; ++i) {
       const plan_action& a = s.plan->actions[i];
-      if (const std::uint64_t id = follow_.block_of(a.tensor); id != 0) perform(a, id);
+      if (const std::uint64_t id = follow_.block_of(a.tensor); id != 0) {
+        perform(a.what, a.tier, id, point(a.due, a.due <= a.moment ? 1 : 0));
+      }
     }
   }
 
-  void perform(const plan_action& a, std::uint64_t id) {
+  void perform(plan_action_kind what, std::size_t tier, std::uint64_t id, std::uint64_t deadline) {
     block_type* const b = this->blocks.find(id);
     if (b == nullptr || b->dying) return;
-    try {
-      switch (a.what) {
-        case plan_action_kind::fetch:
-          if (this->fetch(*b, a.tier, true) == movement_result::pending) {
-            this->queue.push({id, a.tier, movement::direction::fetch, true});
-          }
-          break;
-        case plan_action_kind::evict:
-          if (this->evict(*b, a.tier) == movement_result::pending) {
-            this->queue.push({id, a.tier, movement::direction::evict, true});
-          }
-          break;
-        case plan_action_kind::write_back:
-          if (b->in(a.tier).idle() && b->sole(a.tier)) this->move_away(*b, a.tier, urgency::write_back);
-          break;
+    if (what == plan_action_kind::write_back) {
+      try {
+        if (b->in(tier).idle() && b->sole(tier)) this->move_away(*b, tier, urgency::write_back);
+      } catch (...) {
+        this->report_error("a planned write", std::current_exception());
       }
-    } catch (...) {
-      this->report_error("a planned transfer", std::current_exception());
+      return;
+    }
+    const bool fetches = what == plan_action_kind::fetch;
+    const movement wish{id,
+                        tier,
+                        fetches ? movement::direction::fetch : movement::direction::evict,
+                        b->size_bytes(),
+                        fetches ? deadline : no_deadline,
+                        true};
+    if (this->serve(wish) != movement_result::finished) {
+      this->counted.prefetch_dropped_count += this->queue.push(wish).dropped_count;
     }
   }
 
@@ -390,6 +386,7 @@ class scheduler : public waiter<Device, Eviction> {
   follower<Device> follow_;
   std::unique_ptr<step_recording<Device>> recording_;
   std::uint64_t serial_ = 0;
+  std::int64_t follow_began_ns_ = 0;  // when the step that is followed begins, the host not being ahead
   bool stepping_ = false;
   std::int64_t step_began_ns_ = 0;
 };

@@ -62,11 +62,13 @@ template <class Event>
   return p.now == phase::reading ? p.owner->source : p.owner->target;
 }
 
-/// Whether a transfer goes before another: by urgency, then in order of starting.
+/// Whether a transfer goes before another: by urgency, prefetches by deadline, then in order of starting.
 template <class Event>
 [[nodiscard]] bool before(const std::shared_ptr<transfer<Event>>& a,
                           const std::shared_ptr<transfer<Event>>& b) noexcept {
-  return a->priority != b->priority ? a->priority < b->priority : a->sequence < b->sequence;
+  if (a->priority != b->priority) return a->priority < b->priority;
+  if (a->priority == urgency::prefetch && a->deadline != b->deadline) return a->deadline < b->deadline;
+  return a->sequence < b->sequence;
 }
 
 /// Whether a chunk goes before another, as their transfers do; what belongs to none any more goes last.
