@@ -14,23 +14,9 @@
 
 #include "memory/allocator_table.hpp"
 #include "support/spread.hpp"
+#include "support/svg_text.hpp"
 
 namespace vtier::bench {
-
-/// Text for an SVG file.
-[[nodiscard]] inline std::string svg_text(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '&': result += "&amp;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
-    }
-  }
-  return result;
-}
 
 /// Draws ns per pair by allocator for each workload.
 ///

@@ -198,6 +198,11 @@ TEST_CASE("durations keep to their disorder but for the few that stall", "[core]
   CHECK(usual < 1000);
 }
 
+TEST_CASE("without disorder work takes as long as its speed says", "[core]") {
+  world w{world_options{.seed = 3, .disorder = 0.0}};
+  for (int i = 0; i < 1000; ++i) CHECK(w.stretched(1000.0) == 1001);
+}
+
 TEST_CASE("others act while the host waits, and not while it submits", "[core]") {
   world w{1};
   int acted = 0;

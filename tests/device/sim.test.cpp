@@ -279,6 +279,45 @@ TEST_CASE("simulated device: launched functions reach device memory, the host do
   s.on.deallocate(p, 4096);
 }
 
+TEST_CASE("simulated device: a computation takes the time it is given, in its turn, and finds bytes by reach()") {
+  const auto machine = std::make_shared<world>(world_options{.disorder = 0.0});
+  const device on{machine, scene::named(64_KiB, "gpu")};
+  auto* const p = static_cast<int*>(on.allocate(4096));
+  {
+    const auto one = on.make_stream();
+    const std::int64_t began = machine->now_ns();
+    int seen = 0;
+    std::int64_t first = 0;
+    const auto put = [&](int value) {
+      machine->writes(p, 4096);
+      std::memcpy(on.reach(p), &value, sizeof value);
+    };
+    on.compute(one, 1e6, [&] {
+      first = machine->now_ns() - began;
+      put(7);
+    });
+    on.compute(one, 2e6, [&] { std::memcpy(&seen, on.reach(p), sizeof seen); });
+    CHECK(seen == 0);
+    on.synchronize(one);
+    CHECK(seen == 7);
+    CHECK(first >= 1'000'000);
+    CHECK(first < 1'010'000);
+    CHECK(machine->now_ns() - began >= 3'000'000);
+    CHECK(machine->now_ns() - began < 3'020'000);
+    CHECK_THROWS_AS(on.compute(one, 1.0, nullptr), vtier::usage_error);
+    const auto died = vtier::test::in_child([&] {
+      on.compute(one, 1.0, [p] { *static_cast<volatile int*>(p) = 1; });
+      on.synchronize(one);
+      return true;
+    });
+    CHECK(died.signal == SIGSEGV);
+    on.compute(one, 1.0, [] { throw std::runtime_error("a kernel failed"); });
+    CHECK_THROWS_AS(on.synchronize(one), vtier::device_error);
+  }
+  on.deallocate(p, 4096);
+  CHECK(machine->violations().empty());
+}
+
 TEST_CASE("simulated device: a launched function may call nothing of the device") {
   struct place {
     scene s;

@@ -217,3 +217,34 @@ TEST_CASE("simulated drive: an engine that goes has ended its transfers, and mov
   s.on.close(file);  // nothing is in flight
   CHECK(s.said() == "");
 }
+
+TEST_CASE("simulated drive: with a rate for all requests together they take turns, in each direction by itself") {
+  const auto time_of = [](std::size_t reads, std::size_t writes) {
+    drive_options options;
+    options.latency_ns = 100'000.0;
+    options.read_bytes_per_ns = 1.0;
+    options.write_bytes_per_ns = 0.5;
+    const auto machine = std::make_shared<world>(vtier::sim::world_options{.disorder = 0.0});
+    const drive on{machine, options};
+    const int file = on.open(65536);
+    on.reserve(file, 65536);
+    memory room{8 * 8192};
+    engine io{on};
+    const std::int64_t began = machine->now_ns();
+    for (std::size_t i = 0; i < reads + writes; ++i) {
+      const auto way = i < reads ? file_operation::read : file_operation::write;
+      submit(io, {file, way, i * 8192, room.span().subspan(i * 8192, 8192), i});
+    }
+    static_cast<void>(machine->run_until([] { return false; }));
+    std::array<file_completion, 8> all;
+    CHECK(io.reap(all) == reads + writes);
+    const std::int64_t took = machine->now_ns() - began;
+    on.close(file);
+    return took;
+  };
+  const auto about = [](std::int64_t took, std::int64_t ns) { return took > ns && took < ns + 32'000; };
+  CHECK(about(time_of(1, 0), 100'000 + 8192));
+  CHECK(about(time_of(4, 0), 100'000 + 4 * 8192));  // one latency, which passes beside the others' bytes
+  CHECK(about(time_of(0, 4), 100'000 + 4 * 16384));
+  CHECK(about(time_of(4, 2), 100'000 + 4 * 8192));
+}

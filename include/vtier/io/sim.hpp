@@ -38,8 +38,10 @@ struct drive_options {
   std::size_t depth_max = 8;
   std::size_t offset_alignment_bytes = 512;  // of offsets and lengths
   std::size_t memory_alignment_bytes = 4;    // of addresses
-  double bytes_per_ns = 4.0;
-  double latency_ns = 20'000.0;
+  double bytes_per_ns = 4.0;                 // of each request
+  double latency_ns = 20'000.0;              // of each request
+  double read_bytes_per_ns = 0.0;   // of all reads together, whose bytes then take turns; 0: no more than each has
+  double write_bytes_per_ns = 0.0;  // likewise
 };
 
 /// A drive that holds files without names.
@@ -124,9 +126,15 @@ class drive {
     std::size_t reserved_bytes = 0;
   };
   struct state {
-    state(std::shared_ptr<world> in, drive_options wanted) : machine{std::move(in)}, options{std::move(wanted)} {}
+    state(std::shared_ptr<world> in, drive_options wanted)
+        : machine{std::move(in)},
+          options{std::move(wanted)},
+          read_link{machine->number()},
+          write_link{machine->number()} {}
     std::shared_ptr<world> machine;
     drive_options options;
+    std::size_t read_link;
+    std::size_t write_link;
     std::map<int, file> files;
     std::size_t used_bytes = 0;
     int last_descriptor = 1000;
@@ -165,7 +173,17 @@ class engine {
     work w;
     w.done = machine.make_mark(0);
     const auto size = static_cast<double>(request.memory.size());
-    w.duration_ns = machine.stretched(s.on.options().latency_ns + size / s.on.options().bytes_per_ns);
+    const drive_options& speed = s.on.options();
+    const double together = reading ? speed.read_bytes_per_ns : speed.write_bytes_per_ns;
+    if (together > 0.0) {
+      work seek;
+      seek.duration_ns = machine.stretched(speed.latency_ns);
+      machine.submit(*lane, std::move(seek), reading ? "file seek to read" : "file seek to write", {});
+      w.duration_ns = machine.stretched(size / together);
+      w.link = reading ? s.on.state_->read_link : s.on.state_->write_link;
+    } else {
+      w.duration_ns = machine.stretched(speed.latency_ns + size / speed.bytes_per_ns);
+    }
     w.run = [&s, request, result, reading, done = w.done, lane] {
       if (result > 0) move(s, request, static_cast<std::size_t>(result), reading);
       s.finished.push_back({{request.tag, result}, done, lane});

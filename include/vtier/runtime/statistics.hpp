@@ -78,6 +78,7 @@ struct schedule_statistics {
   std::int64_t compute_ns = 0;        // without any transfers
   std::int64_t bound_ns = 0;          // no schedule is faster on these tiers and links
   std::int64_t planned_ns = 0;        // what the plan says
+  std::int64_t plan_ns = 0;           // what making the last plan took, on this machine's own clock
 };
 
 /// Everything that a hierarchy counts.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,6 +91,28 @@ struct device_state {
     if (!bytes.holds(block)) return machine->violation("memory was freed on " + options.name + " that is not its own");
     if (const std::size_t size = machine->freed(block, size_bytes); size > 0) bytes.give(block, size);
   }
+
+  /// Host memory, and an end to it.
+  [[nodiscard]] void* take_host(std::size_t size_bytes) {
+    if (machine->fails(fault::host_memory)) {
+      throw out_of_memory(options.name, size_bytes, 0,
+                          options.name + ": no " + format_bytes(size_bytes) + " of host memory: ask for less");
+    }
+    void* const block = ::operator new (size_bytes, std::align_val_t{host_alignment});
+    std::memset(block, 0xCD, size_bytes);
+    machine->allocated(block, size_bytes, "host memory of " + options.name);
+    machine->forget(block, size_bytes);
+    return block;
+  }
+  void give_host(void* block, std::size_t size_bytes) noexcept {
+    machine->touch(block, size_bytes, access_kind::write);
+    const std::size_t size = machine->freed(block, size_bytes);
+    if (size == 0) return;  // it is not there, or not any more
+    std::memset(block, 0xDC, size);
+    ::operator delete (block, std::align_val_t{host_alignment});
+  }
+
+  static constexpr std::size_t host_alignment = 4096;
 
   struct release {
     std::shared_ptr<mark> done;

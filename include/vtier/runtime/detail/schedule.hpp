@@ -49,6 +49,7 @@ struct schedule {
   std::uint64_t followed_count = 0;
   std::uint64_t departure_count = 0;
   std::int64_t last_step_ns = 0;
+  std::int64_t plan_ns = 0;  // what making the plan took
 
   std::vector<std::uint32_t> at;            // by moment: twice the lease, and one more where it ends
   std::vector<std::uint32_t> first_action;  // by moment, and one more

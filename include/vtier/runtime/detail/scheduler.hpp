@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <vtier/core/clock.hpp>
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
 #include <vtier/device/timed_device.hpp>
@@ -156,6 +157,7 @@ class scheduler : public waiter<Device, Eviction> {
       one.deviation_count = s.departure_count;
       one.last_step_ns = s.last_step_ns;
       one.compute_ns = s.trace.duration_ns;
+      one.plan_ns = s.plan_ns;
       if (s.plan) {
         one.bound_ns = static_cast<std::int64_t>(s.plan->bound.ns());
         one.planned_ns = static_cast<std::int64_t>(s.plan->step_ns);
@@ -264,6 +266,7 @@ class scheduler : public waiter<Device, Eviction> {
     hold.unlock();  // nobody else touches this schedule while its step begins
     std::optional<step_plan> made;
     std::string why;
+    const std::int64_t began_ns = steady_clock{}.now_ns();
     try {
       made = make_plan(s.trace, s.limits);
     } catch (const usage_error& e) {
@@ -273,6 +276,7 @@ class scheduler : public waiter<Device, Eviction> {
       throw;
     }
     hold.lock();
+    s.plan_ns = steady_clock{}.now_ns() - began_ns;
     if (made) return s.take(std::move(*made));
     this->remarks.say("the step \"" + s.name + "\" is not planned: " + why);
   }
