@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include <vtier/core/config.hpp>
 #include <vtier/core/error.hpp>
+#include <vtier/policy/detail/stay_places.hpp>
 #include <vtier/policy/detail/tier_search.hpp>
 #include <vtier/policy/detail/tier_uses.hpp>
 #include <vtier/policy/fit.hpp>
@@ -28,6 +30,9 @@ namespace vtier {
 /// its newest bytes; write it down and keep it.
 enum class plan_action_kind : std::uint8_t { fetch, evict, write_back };
 
+/// A plan does not say where.
+inline constexpr std::size_t no_place = ~std::size_t{0};
+
 /// One movement of a plan.
 ///
 /// Units   moments of the trace: after the lease that begins or ends at `moment`; due: when the tier is used for it
@@ -39,6 +44,7 @@ struct plan_action {
   std::uint32_t tensor = 0;
   std::uint32_t tier = 0;  // that it is brought into, leaves or is written down from
   std::uint32_t due = 0;
+  std::size_t offset_bytes = no_place;  // of a fetch into the first tier: where to
   friend bool operator==(const plan_action&, const plan_action&) = default;
 };
 
@@ -55,6 +61,8 @@ struct plan_traffic {
 struct step_plan {
   std::vector<plan_action> actions;
   std::vector<std::uint32_t> held_at_start;  // tensors in the first tier when a step begins, in order of their use
+  std::vector<std::size_t> place_at_start;   // of each of them: the offset in the first tier
+  std::vector<std::size_t> lease_places;     // of each lease: where its tensor is placed, if it is in no place yet
   std::vector<plan_traffic> traffic;
   double step_ns = 0.0;  // of a step that follows it
   step_bound bound;      // what no plan can beat
@@ -122,6 +130,31 @@ struct uses_below {
   return result;
 }
 
+/// Writes the places of stays into a plan of the first tier.
+inline void set_places(step_plan& plan, const step_trace& trace, const std::vector<stay>& stays,
+                       const stay_places& places) {
+  plan.lease_places.assign(trace.leases.size(), no_place);
+  plan.place_at_start.assign(plan.held_at_start.size(), no_place);
+  if (places.offset_bytes.empty()) return;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> found;  // tensor, begin
+  std::vector<std::size_t> at_start(trace.tensors.size(), no_place);
+  for (std::size_t i = 0; i < stays.size(); ++i) {
+    found[{stays[i].tensor, stays[i].begin}] = places.offset_bytes[i];
+    if (stays[i].wraps()) at_start[stays[i].tensor] = places.offset_bytes[i];
+  }
+  const auto place = [&](std::uint32_t tensor, std::uint32_t begin) {
+    const auto at = found.find({tensor, begin});
+    return at == found.end() ? no_place : at->second;
+  };
+  for (plan_action& a : plan.actions) {
+    if (a.what == plan_action_kind::fetch) a.offset_bytes = place(a.tensor, 2 * a.moment + 1);
+  }
+  for (std::size_t i = 0; i < trace.leases.size(); ++i) {
+    plan.lease_places[i] = place(trace.leases[i].tensor, 2 * trace.leases[i].begin);
+  }
+  for (std::size_t i = 0; i < plan.held_at_start.size(); ++i) plan.place_at_start[i] = at_start[plan.held_at_start[i]];
+}
+
 /// When each tensor is used next.
 class next_uses {
  public:
@@ -163,6 +196,7 @@ struct plan_effort {
   result.bound = lower_bound(trace, limits);
   result.step_ns = static_cast<double>(trace.duration_ns);
   result.traffic.resize(limits.links.size());
+  constexpr int placings_max = 4;
   detail::tier_uses uses = detail::uses_of(trace);
   std::vector<std::uint32_t> moments(uses.tick_count());
   for (std::uint32_t m = 0; m < moments.size(); ++m) moments[m] = m;
@@ -175,9 +209,26 @@ struct plan_effort {
                                                                       std::size_t{6}, std::size_t{60});
     detail::tier_search search{trace.tensors, uses, capacity, limits.links[tier]};
     detail::replay_log log;
-    const detail::tier_plan chosen = search.best(replays);
-    const detail::replay_result played = search.play(chosen, &log);
-    if (tier == 0) result.held_at_start = detail::held_at_start_of(uses, chosen);
+    detail::tier_plan chosen = search.best(replays);
+    detail::replay_result played = search.play(chosen, &log);
+    detail::stay_places places;
+    std::vector<detail::stay> stays;
+    if (tier == 0) {
+      // Room in bytes is not yet room in one piece: where places take more than there is, so much less is planned with.
+      std::int64_t planned = capacity;
+      for (int attempts = 0;; ++attempts) {
+        result.held_at_start = detail::held_at_start_of(uses, chosen);
+        stays = detail::stays_of(trace.tensors, uses, result.held_at_start, log.actions);
+        places = detail::place_stays(stays, static_cast<std::uint32_t>(2 * uses.tick_count()), capacity);
+        const std::int64_t over = places.size_bytes - capacity;
+        if (over <= 0 || attempts == placings_max || places.offset_bytes.empty()) break;
+        planned -= (std::min)(over, capacity / 50);
+        if (detail::profile_of(trace.tensors, uses).most(0, uses.tick_count()) > planned) break;
+        chosen = search.again(planned);
+        log = {};
+        played = search.play(chosen, &log);
+      }
+    }
     result.traffic[tier] = {played.up_bytes, played.down_bytes};
     result.step_ns = played.ns;
     const detail::next_uses next{trace.tensors.size(), uses};
@@ -187,6 +238,7 @@ struct plan_effort {
                                                                            : plan_action_kind::evict;
       result.actions.push_back({moments[a.tick], what, a.tensor, tier, moments[next.after(a.tensor, a.tick)]});
     }
+    if (tier == 0) detail::set_places(result, trace, stays, places);
     detail::uses_below below = detail::uses_below_of(trace.tensors, log, played.ns, moments);
     uses = std::move(below.uses);
     moments = std::move(below.moments);

@@ -129,6 +129,10 @@ class block {
   /// Since when leases on it have been in force without a gap, in the device's time; meaningless without one.
   std::int64_t leased_since_ns = 0;
 
+  /// Where in the first tier it is to be placed, if that can be had: an offset in bytes.
+  std::size_t wanted_offset_bytes = no_offset;
+  static constexpr std::size_t no_offset = ~std::size_t{0};
+
   /// Somebody waits for this block: no replica of it is to be evicted meanwhile.
   std::uint32_t wanted = 0;
 

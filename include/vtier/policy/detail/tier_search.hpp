@@ -56,8 +56,8 @@ class tier_search {
   /// Gives   the plan that takes the least time, of those the one that moves the fewest bytes
   /// Cost    replays_max times O(intervals log ticks)
   tier_plan best(std::size_t replays_max) {
-    search_knobs knobs;
-    tier_plan result = pack(knobs);
+    search_knobs& knobs = knobs_;
+    tier_plan result = pack(knobs, capacity_);
     double least = cost(result);
     std::size_t replays = 1;
     const auto turn = [&](auto search_knobs::*knob, auto values) {
@@ -67,7 +67,7 @@ class tier_search {
         if (value == before || replays >= replays_max) continue;
         search_knobs other = knobs;
         other.*knob = value;
-        tier_plan tried = pack(other);
+        tier_plan tried = pack(other, capacity_);
         const double costs = cost(tried);
         ++replays;
         if (costs >= least) continue;
@@ -88,6 +88,9 @@ class tier_search {
     return result;
   }
 
+  /// The plan that the last best() found, for a tier that has less room.
+  [[nodiscard]] tier_plan again(std::int64_t capacity) const { return pack(knobs_, capacity); }
+
   /// Plays a plan of this tier.
   replay_result play(const tier_plan& plan, replay_log* log = nullptr) { return replay_.play(plan, log); }
 
@@ -107,7 +110,7 @@ class tier_search {
     return clock_[i.end] - clock_[i.begin] + (wraps ? clock_.back() : 0.0);
   }
 
-  [[nodiscard]] tier_plan pack(const search_knobs& knobs) const {
+  [[nodiscard]] tier_plan pack(const search_knobs& knobs, std::int64_t capacity) const {
     constexpr double golden = 0.6180339887498949;
     std::vector<std::uint32_t> order;
     std::vector<double> key(in_->idle.size(), 0.0);
@@ -125,13 +128,14 @@ class tier_search {
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
       return std::pair{key[a], a} < std::pair{key[b], b};
     });
-    const auto headroom = static_cast<std::int64_t>(knobs.headroom * static_cast<double>(capacity_));
-    return pack_intervals(*tensors_, *in_, used_, order, capacity_, headroom);
+    const auto headroom = static_cast<std::int64_t>(knobs.headroom * static_cast<double>(capacity));
+    return pack_intervals(*tensors_, *in_, used_, order, capacity, headroom);
   }
 
   const std::vector<step_tensor>* tensors_;
   const tier_uses* in_;
   std::int64_t capacity_;
+  search_knobs knobs_;
   room_profile used_;
   tier_replay replay_;
   std::vector<double> clock_;  // bytes used before each tick

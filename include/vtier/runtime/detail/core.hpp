@@ -329,6 +329,7 @@ class core {
         if (was_prefetched) ++state_.counted.prefetch_hit_count;
       }
       if (!state_.queue.empty()) state_.queue.forget(b.id());  // what was wished is overtaken by what is done
+      if (stream && where == 0 && b.in(0).absent()) state_.lease_comes(b, mode);
       state_.bring(hold, b, mode, where);
       // A lease of the host begins when all earlier uses of the place have passed; meanwhile things may change again.
       while (!stream) {

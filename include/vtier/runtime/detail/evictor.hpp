@@ -53,6 +53,9 @@ class evictor : public packer<Device> {
     const std::size_t size_bytes = wanting.size_bytes();
     if (size_bytes > this->tiers[where].budget_bytes()) return {};
     const range_end end = only_tier(wanting) == where ? range_end::highest : range_end::lowest;
+    if (where == 0 && wanting.wanted_offset_bytes != block_type::no_offset) {
+      if (auto taken = take_wanted(wanting, priority)) return {room_state::ready, std::move(taken)};
+    }
     if (end == range_end::lowest) {
       if (auto taken = this->take_place(where, size_bytes)) return {room_state::ready, std::move(taken)};
     }
@@ -222,6 +225,27 @@ class evictor : public packer<Device> {
   bool pushes_wanted = false;  // whether blocks that callers wait for may be moved down for another caller
 
  protected:
+  // The place in the first tier that a plan has for a block; what is there against the plan leaves if it can.
+  std::optional<taken_range<event>> take_wanted(const block_type& wanting, urgency priority) {
+    auto& map = this->tiers.front().map;
+    const auto passed = [this](const event& e) { return this->on.passed(e); };
+    const std::size_t first = wanting.wanted_offset_bytes;
+    const std::size_t size = align_up(wanting.size_bytes(), map.granule_bytes());
+    if (auto taken = map.take_at(first, size, passed)) return taken;
+    std::vector<block_type*> there;
+    for (const auto& [offset, b] : this->blocks.in(0)) {
+      if (offset >= first + size) break;
+      if (offset + b->in(0).size_bytes <= first) continue;
+      if (occupancy_of(*b, 0) == occupancy::held) return std::nullopt;
+      there.push_back(b);
+    }
+    const clearing guard{clearing_, 0};
+    for (block_type* const b : there) {
+      if (push_out(*b, 0, priority) != room_state::ready) return std::nullopt;
+    }
+    return map.take_at(first, size, passed);
+  }
+
   // Notes that room is being made in a tier.
   class clearing {
    public:

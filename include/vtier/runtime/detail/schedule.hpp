@@ -42,6 +42,7 @@ struct schedule {
   std::vector<access> modes;                        // by lease
   step_trace trace;
   step_limits limits;
+  std::size_t first_byte = 0;  // of the first tier that the plan is for
   std::optional<step_plan> plan;
   std::uint32_t timed_count = 0;     // steps of which the times were read
   std::uint32_t departed_count = 0;  // steps that departed from it, one after the other
@@ -96,8 +97,8 @@ class follower {
   void stop() noexcept { followed_ = nullptr; }
   [[nodiscard]] bool under_way() const noexcept { return followed_ != nullptr; }
 
-  /// A lease begins: its number where it is the one that comes now.
-  [[nodiscard]] std::optional<std::uint32_t> begins(const block_type& b, access mode) {
+  /// A lease is asked for: its number where it is the one that comes now.
+  [[nodiscard]] std::optional<std::uint32_t> next_lease(const block_type& b, access mode) const noexcept {
     const schedule<Device>& s = *followed_;
     if (cursor_ >= s.at.size() || (s.at[cursor_] & 1U) != 0) return std::nullopt;
     const std::uint32_t lease = s.at[cursor_] / 2;
@@ -109,10 +110,17 @@ class follower {
           align_up(b.size_bytes(), granule_bytes) != like.size_bytes) {
         return std::nullopt;
       }
-      bound_[tensor] = b.id();
     } else if (bound_[tensor] != b.id()) {
       return std::nullopt;
     }
+    return lease;
+  }
+
+  /// It has begun.
+  [[nodiscard]] std::optional<std::uint32_t> begins(const block_type& b, access mode) noexcept {
+    const auto lease = next_lease(b, mode);
+    if (!lease) return std::nullopt;
+    bound_[followed_->trace.leases[*lease].tensor] = b.id();
     ++cursor_;
     return lease;
   }

@@ -78,6 +78,13 @@ class scheduler : public waiter<Device, Eviction> {
   /// Whether a lease that begins now on a stream is to be timed.
   [[nodiscard]] bool times() const noexcept { return recording_ != nullptr; }
 
+  /// A lease on a stream is asked for, and the tensor is in no place of the first tier: it is to get the plan's.
+  void lease_comes(block_type& b, access mode) noexcept {
+    if (!follow_.under_way()) return;
+    const auto lease = follow_.next_lease(b, mode);
+    if (lease) b.wanted_offset_bytes = placed(active_->plan->lease_places[*lease]);
+  }
+
   /// A lease on a stream has begun in the first tier; `after` is empty where it is not timed.
   step_mark lease_began(block_type& b, access mode, std::optional<event> before, std::optional<event> after,
                         std::int64_t blocked_ns) noexcept {
@@ -227,16 +234,29 @@ class scheduler : public waiter<Device, Eviction> {
     ++s.timed_count;
   }
 
+  // The longest piece of the first tier that neither staging nor reservations nor what stays there take.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> first_piece(const schedule<Device>& s) const {
+    const auto& t = this->tiers.front();
+    std::map<std::size_t, std::size_t> spoken_for = t.reserved;
+    if (t.staging_bytes > 0) spoken_for[0] = t.staging_bytes;
+    for (const auto& [offset, b] : this->blocks.in(0)) {
+      const bool own = std::find(s.blocks.begin(), s.blocks.end(), b->id()) != s.blocks.end();
+      if (!own && this->only_tier(*b) == std::size_t{0}) spoken_for[offset] = b->in(0).size_bytes;
+    }
+    std::pair<std::size_t, std::size_t> best{0, 0};  // where, how long
+    std::size_t at = 0;
+    spoken_for[t.budget_bytes()] = 0;
+    for (const auto& [offset, size] : spoken_for) {
+      if (offset > at && offset - at > best.second) best = {at, offset - at};
+      at = (std::max)(at, offset + size);
+    }
+    return best;
+  }
+
   [[nodiscard]] step_limits limits_now(const schedule<Device>& s) const {
     step_limits result;
     result.budget_bytes = tensor_budgets();
-    // What stays in the first tier and is not the step's own is not there for it.
-    std::size_t foreign = 0;
-    for (const auto& [offset, b] : this->blocks.in(0)) {
-      const bool own = std::find(s.blocks.begin(), s.blocks.end(), b->id()) != s.blocks.end();
-      if (!own && this->only_tier(*b) == std::size_t{0}) foreign += b->in(0).size_bytes;
-    }
-    result.budget_bytes.front() -= (std::min)(result.budget_bytes.front(), foreign);
+    result.budget_bytes.front() = first_piece(s).second;
     for (std::size_t i = 0; i + 1 < this->tiers.size(); ++i) {
       if (i < this->limits.links.size()) {
         result.links.push_back(this->limits.links[i]);
@@ -262,6 +282,7 @@ class scheduler : public waiter<Device, Eviction> {
 
   void make(std::unique_lock<std::mutex>& hold, schedule<Device>& s) {
     s.limits = limits_now(s);
+    s.first_byte = first_piece(s).first;
     if (s.trace.leases.empty()) return forget(s);
     hold.unlock();  // nobody else touches this schedule while its step begins
     std::optional<step_plan> made;
@@ -290,22 +311,24 @@ class scheduler : public waiter<Device, Eviction> {
 
   // Brings the first tier to where the plan begins.
   void align(const schedule<Device>& s) {
-    std::vector<char> held(s.trace.tensors.size(), 0);
-    for (const std::uint32_t t : s.plan->held_at_start) held[t] = 1;
-    std::vector<std::uint64_t> stay;
-    for (std::uint32_t t = 0; t < held.size(); ++t) {
+    // What stays, where: all else leaves, and what lies elsewhere comes again.
+    std::map<std::uint64_t, std::size_t> stay;
+    const auto& at_start = s.plan->held_at_start;
+    for (std::size_t i = 0; i < at_start.size(); ++i) stay[s.blocks[at_start[i]]] = placed(s.plan->place_at_start[i]);
+    for (std::uint32_t t = 0; t < s.blocks.size(); ++t) {
       block_type* const b = this->blocks.find(s.blocks[t]);
-      if (b != nullptr) b->next_use = point(s.first_begin[t]);
-      if (held[t] != 0) stay.push_back(s.blocks[t]);
+      if (b != nullptr && s.first_begin[t] != no_use) b->next_use = point(s.first_begin[t]);
     }
-    std::sort(stay.begin(), stay.end());
     std::vector<std::uint64_t> leave;
     for (const auto& [offset, b] : this->blocks.in(0)) {
-      if (!std::binary_search(stay.begin(), stay.end(), b->id())) leave.push_back(b->id());
+      const auto stays = stay.find(b->id());
+      const bool right = stays != stay.end() && (stays->second == block_type::no_offset || stays->second == offset);
+      if (!right) leave.push_back(b->id());
     }
     for (const std::uint64_t id : leave) perform(plan_action_kind::evict, 0, id, no_deadline);
-    for (const std::uint32_t t : s.plan->held_at_start) {
-      perform(plan_action_kind::fetch, 0, s.blocks[t], point(s.first_begin[t]));
+    for (std::size_t i = 0; i < at_start.size(); ++i) {
+      const std::uint32_t t = at_start[i];
+      perform(plan_action_kind::fetch, 0, s.blocks[t], point(s.first_begin[t]), s.plan->place_at_start[i]);
     }
   }
 
@@ -316,14 +339,21 @@ class scheduler : public waiter<Device, Eviction> {
     for (std::uint32_t i = s.first_action[now]; i < s.first_action[now + 1]; ++i) {
       const plan_action& a = s.plan->actions[i];
       if (const std::uint64_t id = follow_.block_of(a.tensor); id != 0) {
-        perform(a.what, a.tier, id, point(a.due, a.due <= a.moment ? 1 : 0));
+        perform(a.what, a.tier, id, point(a.due, a.due <= a.moment ? 1 : 0), a.offset_bytes);
       }
     }
   }
 
-  void perform(plan_action_kind what, std::size_t tier, std::uint64_t id, std::uint64_t deadline) {
+  // Where a place of the plan is in the tier.
+  [[nodiscard]] std::size_t placed(std::size_t offset_bytes) const noexcept {
+    return offset_bytes == no_place ? block_type::no_offset : active_->first_byte + offset_bytes;
+  }
+
+  void perform(plan_action_kind what, std::size_t tier, std::uint64_t id, std::uint64_t deadline,
+               std::size_t offset_bytes = no_place) {
     block_type* const b = this->blocks.find(id);
     if (b == nullptr || b->dying) return;
+    if (what == plan_action_kind::fetch && tier == 0) b->wanted_offset_bytes = placed(offset_bytes);
     if (what == plan_action_kind::write_back) {
       try {
         if (b->in(tier).idle() && b->sole(tier)) this->move_away(*b, tier, urgency::write_back);
@@ -357,7 +387,10 @@ class scheduler : public waiter<Device, Eviction> {
   void lose() noexcept {
     follow_.stop();
     this->queue.forget_planned();
-    this->blocks.for_each([](block_type& b) { b.next_use = unknown_use; });
+    this->blocks.for_each([](block_type& b) {
+      b.next_use = unknown_use;
+      b.wanted_offset_bytes = block_type::no_offset;
+    });
   }
 
   void give_up(const char* when, const std::exception_ptr& why) noexcept {

@@ -216,6 +216,7 @@ class state {
       tiers[where].map.give_back(taken.offset_bytes, taken.size_bytes, b.in(where).drop());
       throw;
     }
+    if (where == 0) b.wanted_offset_bytes = block_type::no_offset;
     auto& t = tiers[where];
     const auto r = static_cast<std::size_t>(b.what());
     t.role_bytes[r] += taken.size_bytes;
