@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -136,15 +135,20 @@ inline void set_places(step_plan& plan, const step_trace& trace, const std::vect
   plan.lease_places.assign(trace.leases.size(), no_place);
   plan.place_at_start.assign(plan.held_at_start.size(), no_place);
   if (places.offset_bytes.empty()) return;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> found;  // tensor, begin
+  std::vector<std::vector<std::size_t>> of(trace.tensors.size());  // stays by tensor, in order of begin
   std::vector<std::size_t> at_start(trace.tensors.size(), no_place);
   for (std::size_t i = 0; i < stays.size(); ++i) {
-    found[{stays[i].tensor, stays[i].begin}] = places.offset_bytes[i];
+    of[stays[i].tensor].push_back(i);
     if (stays[i].wraps()) at_start[stays[i].tensor] = places.offset_bytes[i];
   }
-  const auto place = [&](std::uint32_t tensor, std::uint32_t begin) {
-    const auto at = found.find({tensor, begin});
-    return at == found.end() ? no_place : at->second;
+  // The place of the stay that a time is in.
+  const auto place = [&](std::uint32_t tensor, std::uint32_t when) {
+    for (const std::size_t i : of[tensor]) {
+      const stay& s = stays[i];
+      const bool within = s.wraps() ? when >= s.begin || when < s.end : when >= s.begin && when < s.end;
+      if (within) return places.offset_bytes[i];
+    }
+    return no_place;
   };
   for (plan_action& a : plan.actions) {
     if (a.what == plan_action_kind::fetch) a.offset_bytes = place(a.tensor, 2 * a.moment + 1);
@@ -196,8 +200,13 @@ struct plan_effort {
   result.bound = lower_bound(trace, limits);
   result.step_ns = static_cast<double>(trace.duration_ns);
   result.traffic.resize(limits.links.size());
-  constexpr int placings_max = 4;
+  constexpr int placings_max = 8;
   detail::tier_uses uses = detail::uses_of(trace);
+  // Where tensors linger so long that there is no room for leases, the plan is made as if they did not.
+  if (detail::profile_of(trace.tensors, uses).most(0, uses.tick_count()) >
+      static_cast<std::int64_t>(limits.budget_bytes.front())) {
+    for (detail::tier_use& u : uses.uses) u.room_end = 0;
+  }
   std::vector<std::uint32_t> moments(uses.tick_count());
   for (std::uint32_t m = 0; m < moments.size(); ++m) moments[m] = m;
   for (std::uint32_t tier = 0; tier < limits.links.size() && !uses.uses.empty(); ++tier) {
@@ -205,8 +214,8 @@ struct plan_effort {
         limits.budget_bytes[tier], static_cast<std::size_t>((std::numeric_limits<std::int64_t>::max)() / 4)));
     if (detail::profile_of(trace.tensors, uses).most(0, uses.tick_count()) > capacity) break;
     const std::size_t replays = effort.replays_max > 0 ? effort.replays_max
-                                                       : (std::clamp)(std::size_t{1'200'000} / uses.uses.size(),
-                                                                      std::size_t{6}, std::size_t{60});
+                                                       : (std::clamp)(std::size_t{3'000'000} / uses.uses.size(),
+                                                                      std::size_t{8}, std::size_t{300});
     detail::tier_search search{trace.tensors, uses, capacity, limits.links[tier]};
     detail::replay_log log;
     detail::tier_plan chosen = search.best(replays);
@@ -218,8 +227,11 @@ struct plan_effort {
       std::int64_t planned = capacity;
       for (int attempts = 0;; ++attempts) {
         result.held_at_start = detail::held_at_start_of(uses, chosen);
-        stays = detail::stays_of(trace.tensors, uses, result.held_at_start, log.actions);
-        places = detail::place_stays(stays, static_cast<std::uint32_t>(2 * uses.tick_count()), capacity);
+        for (const double patience : {1.0, 0.5, 0.0}) {
+          stays = detail::stays_of(trace.tensors, uses, result.held_at_start, log, patience);
+          places = detail::place_stays(stays, static_cast<std::uint32_t>(2 * uses.tick_count()), capacity);
+          if (places.size_bytes <= capacity) break;
+        }
         const std::int64_t over = places.size_bytes - capacity;
         if (over <= 0 || attempts == placings_max || places.offset_bytes.empty()) break;
         planned -= (std::min)(over, capacity / 50);

@@ -26,7 +26,8 @@ namespace vtier {
 struct step_tensor {
   std::size_t size_bytes = 0;
   role what = role::parameter;
-  bool born = false;  // made in the step and gone with it: nothing of it is needed after its last lease
+  bool born = false;       // made in the step and gone with it: nothing of it is needed after its last lease
+  std::uint32_t gone = 0;  // of a born one: the moment before which it goes; 0: right behind its last lease
   friend bool operator==(const step_tensor&, const step_tensor&) = default;
 };
 
@@ -87,6 +88,11 @@ struct step_trace {
     }
     for (std::size_t m = 0; m < moment_ns.size(); ++m) {
       if (moment_ns[m] < (m == 0 ? 0 : moment_ns[m - 1])) return "the moments of a step go backwards";
+    }
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const bool within = tensors[t].gone <= moment_ns.size() && tensors[t].gone > unread_from[t];
+      if (tensors[t].gone != 0 && !(tensors[t].born && within))
+        return "a tensor is gone before its last lease has ended";
     }
     if (!moment_ns.empty() && duration_ns < moment_ns.back()) return "a step ends before its last moment";
     std::size_t total = 0;

@@ -40,12 +40,14 @@ struct stay {
   }
 };
 
-/// The stays of a lap.
+/// The stays of a lap. What is written down before it goes stays for that share of the time that the write takes: who
+/// comes to its place need not wait for so long.
 ///
-/// Needs   the uses of a tier, what is held when a lap begins, and what is done in it
+/// Needs   the uses of a tier, what is held when a lap begins, and what is done in it; patience from 0 to 1
 [[nodiscard]] inline std::vector<stay> stays_of(const std::vector<step_tensor>& tensors, const tier_uses& in,
-                                                const std::vector<std::uint32_t>& held_at_start,
-                                                const std::vector<replay_action>& actions) {
+                                                const std::vector<std::uint32_t>& held_at_start, const replay_log& log,
+                                                double patience) {
+  const std::vector<replay_action>& actions = log.actions;
   constexpr std::uint32_t away = no_use;
   constexpr std::uint32_t from_before = no_use - 1;
   std::vector<std::uint32_t> since(tensors.size(), away);
@@ -70,6 +72,13 @@ struct stay {
     }
     since[tensor] = away;
   };
+  // Half a tick behind the one by which so much of the time has passed that writing it down takes.
+  const auto written_by = [&](const replay_action& a) {
+    const double when = log.tick_ns[a.tick] + patience * (a.done_ns - log.tick_ns[a.tick]);
+    const auto at = std::lower_bound(log.tick_ns.begin() + a.tick, log.tick_ns.end(), when) - log.tick_ns.begin();
+    const std::size_t last = (std::min)(static_cast<std::size_t>(at), in.tick_count() - 1);
+    return 2 * static_cast<std::uint32_t>((std::max)(last, std::size_t{a.tick})) + 1;
+  };
   std::size_t next = 0;
   for (std::uint32_t t = 0; t < in.tick_count(); ++t) {
     if (begins[t] != no_use) {
@@ -78,7 +87,9 @@ struct stay {
     }
     if (ends[t] != no_use) {
       const std::uint32_t tensor = in.uses[ends[t]].tensor;
-      if (tensors[tensor].born && last_use[tensor] == ends[t]) leave(tensor, 2 * t + 1);
+      if (tensors[tensor].born && last_use[tensor] == ends[t]) {
+        leave(tensor, 2 * (std::max)(t + 1, in.uses[ends[t]].room_end));
+      }
     }
     for (; next < actions.size() && actions[next].tick == t; ++next) {
       const replay_action& a = actions[next];
@@ -87,7 +98,7 @@ struct stay {
         const bool at_use = begins[t] != no_use && in.uses[begins[t]].tensor == a.tensor;
         since[a.tensor] = at_use ? 2 * t : 2 * t + 1;
       } else if (a.what == replay_action_kind::evict || a.what == replay_action_kind::drop) {
-        leave(a.tensor, 2 * t + 1);
+        leave(a.tensor, written_by(a));
       }
     }
   }

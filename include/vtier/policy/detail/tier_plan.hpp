@@ -39,7 +39,7 @@ struct tier_plan {
 [[nodiscard]] inline room_profile profile_of(const std::vector<step_tensor>& tensors, const tier_uses& in) {
   room_profile result{in.tick_count()};
   for_each_hold(tensors.size(), in, [&](const tier_use& u, std::uint32_t from) {
-    result.add(from, u.end, static_cast<std::int64_t>(tensors[u.tensor].size_bytes));
+    result.add(from, (std::max)(u.end, u.room_end), static_cast<std::int64_t>(tensors[u.tensor].size_bytes));
   });
   return result;
 }

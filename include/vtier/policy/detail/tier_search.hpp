@@ -32,6 +32,7 @@ struct search_knobs {
   bool by_time = false;       // the length of an interval: its time, else the bytes used meanwhile
   double write_weight = 1.0;  // what a write counts, a fetch being 1
   double headroom = 0.05;     // kept back for fetches, of the tier
+  double slack = 0.02;        // of the tier, not planned with at all: what comes need not wait for what goes
   double spread = 0.0;        // mixes alike intervals, so that what is kept is spread over the step
   int let_go = 0;             // of what the next use overwrites: 0 nothing, 1 parameters, 2 all is never kept
   friend bool operator==(const search_knobs&, const search_knobs&) = default;
@@ -80,10 +81,11 @@ class tier_search {
     };
     for (bool gained = true; gained && replays < replays_max;) {
       gained = turn(&search_knobs::let_go, std::vector{0, 1, 2});
-      gained = turn(&search_knobs::headroom, std::vector{0.01, 0.02, 0.05, 0.1, 0.2}) || gained;
-      gained = turn(&search_knobs::write_weight, std::vector{0.25, 1.0, 4.0}) || gained;
+      gained = turn(&search_knobs::headroom, std::vector{0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3}) || gained;
+      gained = turn(&search_knobs::slack, std::vector{0.0, 0.01, 0.02, 0.04, 0.08}) || gained;
+      gained = turn(&search_knobs::write_weight, std::vector{0.1, 0.25, 0.5, 1.0, 2.0, 4.0}) || gained;
       gained = turn(&search_knobs::by_time, std::vector<bool>{false, true}) || gained;
-      gained = turn(&search_knobs::spread, std::vector{0.0, 0.3}) || gained;
+      gained = turn(&search_knobs::spread, std::vector{0.0, 0.15, 0.3, 0.6}) || gained;
     }
     return result;
   }
@@ -128,8 +130,9 @@ class tier_search {
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
       return std::pair{key[a], a} < std::pair{key[b], b};
     });
-    const auto headroom = static_cast<std::int64_t>(knobs.headroom * static_cast<double>(capacity));
-    return pack_intervals(*tensors_, *in_, used_, order, capacity, headroom);
+    const auto share = [&](double of) { return static_cast<std::int64_t>(of * static_cast<double>(capacity)); };
+    const std::int64_t planned = (std::max)(capacity - share(knobs.slack), used_.most(0, in_->tick_count()));
+    return pack_intervals(*tensors_, *in_, used_, order, planned, share(knobs.headroom));
   }
 
   const std::vector<step_tensor>* tensors_;

@@ -27,6 +27,7 @@ struct tier_use {
   std::uint32_t end = 0;
   bool reads = false;
   bool writes = false;
+  std::uint32_t room_end = 0;  // where later than `end`: until then its room is not free, though nothing needs it
 };
 
 /// A time between two uses of a tensor, in which the tier may let it go.
@@ -108,6 +109,17 @@ void for_each_hold(std::size_t tensor_count, const tier_uses& in, Function&& fun
   result.uses.reserve(trace.leases.size());
   for (const step_lease& l : trace.leases) {
     result.uses.push_back({l.tensor, l.begin, l.end, reads(l.mode), writes(l.mode)});
+  }
+  // What is gone behind a moment is not yet gone at it.
+  std::vector<std::uint32_t> last(trace.tensors.size(), no_use);
+  for (std::uint32_t i = 0; i < result.uses.size(); ++i) {
+    std::uint32_t& l = last[result.uses[i].tensor];
+    if (l == no_use || result.uses[l].end < result.uses[i].end) l = i;
+  }
+  for (std::uint32_t t = 0; t < last.size(); ++t) {
+    if (!trace.tensors[t].born || last[t] == no_use) continue;
+    tier_use& u = result.uses[last[t]];
+    u.room_end = (std::max)(u.end + 1, trace.tensors[t].gone);
   }
   result.find_idle(trace.tensors);
   return result;

@@ -60,7 +60,10 @@ class step_recording {
   void died(const block<event>& b) noexcept {
     const auto at = index_.find(b.id());
     if (at == index_.end()) return;
-    if (b.id() > last_id_) trace_.tensors[at->second].born = true;
+    if (b.id() > last_id_) {
+      trace_.tensors[at->second].born = true;
+      trace_.tensors[at->second].gone = static_cast<std::uint32_t>(moments_.size());
+    }
     index_.erase(at);
   }
 
