@@ -298,6 +298,7 @@ class scheduler : public waiter<Device, Eviction> {
     }
     hold.lock();
     s.plan_ns = steady_clock{}.now_ns() - began_ns;
+    aligned_ = nullptr;
     if (made) return s.take(std::move(*made));
     this->remarks.say("the step \"" + s.name + "\" is not planned: " + why);
   }
