@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "support/tensors.hpp"
 
@@ -33,6 +34,7 @@ struct machine_options {
   std::size_t timeline_events = 0;
   bool plan_steps = true;
   double copy_bytes_per_ns = 16.0;
+  std::vector<link_rates> links;
   std::size_t prefetch_count = 256;
   std::size_t prefetch_bytes = 0;
   std::size_t prefetch_flight_bytes = 64 * 1024 * 1024;
@@ -104,6 +106,7 @@ class machine {
     o.clean_share = sizes.clean_share;
     o.timeline_events_max = sizes.timeline_events;
     o.plan_steps = sizes.plan_steps;
+    o.links = sizes.links;
     o.prefetch_count_max = sizes.prefetch_count;
     o.prefetch_bytes_max = sizes.prefetch_bytes;
     o.prefetch_flight_bytes_max = sizes.prefetch_flight_bytes;

@@ -161,3 +161,142 @@ TEST_CASE("a planned step is faster than one that is served as it comes, and nev
   CHECK(with < without);
   CHECK(static_cast<double>(with) >= plan->bound.ns());
 }
+
+TEST_CASE("a step that departs is served as it comes, said once, and the next follows again", "[scheduler]") {
+  const auto broken = over_seeds(60, sizes(12_KiB, 64_KiB), [](machine& m) {
+    trainer t{m};
+    for (int i = 0; i < 3; ++i) t.step();
+    const auto plan = m.mem.plan_of();
+    t.step(2);  // one layer is skipped
+    t.step();
+    t.step(4);
+    t.step();
+    t.check();
+    const auto count = m.mem.count();
+    if (said(m, "departs from the recorded one (a lease on") != 1) m.world->violation("it was not said once");
+    if (count.schedules.size() != 1 || count.schedules[0].deviation_count != 2) m.world->violation("not counted");
+    const auto now = m.mem.plan_of();
+    if (!plan || !now || now->actions != plan->actions) m.world->violation("the plan was not kept");
+    for (const std::string& e : count.errors) m.world->violation(e);
+  });
+  CHECK(broken == "");
+}
+
+TEST_CASE("a step that has become another one is recorded anew", "[scheduler]") {
+  machine m{in_time(), sizes(12_KiB, 64_KiB)};
+  trainer t{m};
+  for (int i = 0; i < 3; ++i) t.step();
+  REQUIRE(m.mem.recorded_step().has_value());
+  const std::size_t before = m.mem.recorded_step()->leases.size();
+  for (int i = 0; i < 6; ++i) t.step(2);
+  t.check();
+  REQUIRE(m.mem.recorded_step().has_value());
+  CHECK(m.mem.recorded_step()->leases.size() == before - 4);
+  CHECK(m.mem.plan_of().has_value());
+  CHECK(m.mem.count().schedules[0].deviation_count == 2);
+  CHECK(m.world->violations().empty());
+}
+
+TEST_CASE("steps of several names have plans of their own", "[scheduler]") {
+  const auto broken = over_seeds(60, sizes(12_KiB, 64_KiB), [](machine& m) {
+    trainer t{m};
+    for (int i = 0; i < 4; ++i) {
+      t.step();
+      t.step();
+      t.evaluate();
+    }
+    t.check();
+    const auto count = m.mem.count();
+    if (count.schedules.size() != 2) m.world->violation("two kinds of steps were expected");
+    for (const auto& s : count.schedules) {
+      if (!s.planned || s.deviation_count != 0) m.world->violation(s.name + " was not followed");
+    }
+    const auto evaluation = m.mem.recorded_step("evaluation");
+    if (!evaluation || evaluation->leases.size() != trainer::layers) m.world->violation("another step was recorded");
+  });
+  CHECK(broken == "");
+}
+
+TEST_CASE("steps that are empty, nested, or left by a lease that goes on", "[scheduler]") {
+  const auto broken = over_seeds(60, sizes(12_KiB, 64_KiB), [](machine& m) {
+    trainer t{m};
+    for (int i = 0; i < 3; ++i) {
+      auto nothing = m.mem.step("nothing");
+      try {
+        auto inner = m.mem.step("inner");
+        m.world->violation("a step began inside another");
+      } catch (const vtier::usage_error&) {
+      }
+    }
+    if (m.mem.plan_of("nothing").has_value()) m.world->violation("nothing was planned");
+    for (int i = 0; i < 4; ++i) {
+      auto kept = [&] {
+        auto scope = m.mem.step("crossing");
+        for (std::size_t l = 0; l + 1 < trainer::layers; ++l) m.expect(t.stream(), t.weight(l), l);
+        return t.weight(trainer::layers - 1).read(t.stream());
+      }();
+      kept.end();
+    }
+    if (!m.mem.plan_of("crossing").has_value()) m.world->violation("no plan");
+    if (said(m, "departs") != 0) m.world->violation("a lease that goes on was taken for a departure");
+    t.check();
+    for (const std::string& e : m.mem.count().errors) m.world->violation(e);
+  });
+  CHECK(broken == "");
+}
+
+TEST_CASE("a plan is made again when a reservation has taken room, and refused in words where leases do not fit",
+          "[scheduler]") {
+  machine m{in_time(), sizes(16_KiB, 64_KiB)};
+  trainer t{m};
+  for (int i = 0; i < 4; ++i) t.step();
+  const auto roomy = m.mem.plan_of();
+  REQUIRE(roomy.has_value());
+  auto taken = m.mem.reserve(0, 4_KiB, 1'000'000'000);
+  for (int i = 0; i < 2; ++i) t.step();
+  const auto narrow = m.mem.plan_of();
+  REQUIRE(narrow.has_value());
+  CHECK(narrow->bound.links[0].up_bytes > roomy->bound.links[0].up_bytes);
+  t.check();
+  CHECK(said(m, "departs") == 0);
+  CHECK(m.world->violations().empty());
+}
+
+TEST_CASE("whether a step fits is known before it runs", "[scheduler]") {
+  machine m{in_time(), sizes(12_KiB, 64_KiB)};
+  trainer t{m};
+  for (int i = 0; i < 2; ++i) t.step();
+  const auto trace = m.mem.recorded_step();
+  REQUIRE(trace.has_value());
+  CHECK(m.mem.fits(*trace).fits());
+  auto larger = *trace;
+  for (auto& tensor : larger.tensors) tensor.size_bytes *= 8;
+  const auto fit = m.mem.fits(larger);
+  CHECK_FALSE(fit.fits());
+  CHECK(fit.first_short_bytes == 8 * trainer::size - 12_KiB);
+}
+
+TEST_CASE("without plans steps are counted, and links that are given are used", "[scheduler]") {
+  machine off{in_time(), sizes(12_KiB, 64_KiB, false)};
+  trainer t{off};
+  for (int i = 0; i < 3; ++i) t.step();
+  CHECK(off.mem.count().step_count == 3);
+  CHECK_FALSE(off.mem.recorded_step().has_value());
+  auto given = sizes(12_KiB, 64_KiB);
+  given.links = {{0.05, 0.02}};
+  machine slow{in_time(), given};
+  trainer s{slow};
+  for (int i = 0; i < 3; ++i) s.step();
+  REQUIRE(slow.mem.plan_of().has_value());
+  const auto bound = slow.mem.plan_of()->bound.links[0];
+  CHECK(bound.ns >= bound.up_bytes / 0.05);
+  CHECK(bound.ns >= bound.down_bytes / 0.02);
+  given.links = {{0.0, 1.0}};
+  machine broken{in_time(), given};
+  trainer b{broken};
+  for (int i = 0; i < 3; ++i) b.step();
+  CHECK_FALSE(broken.mem.plan_of().has_value());
+  CHECK(said(broken, "bandwidth of zero") == 1);
+  b.check();
+  CHECK(broken.world->violations().empty());
+}

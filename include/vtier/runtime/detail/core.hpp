@@ -311,8 +311,7 @@ class core {
     const bool timed = stream && where == 0 && state_.times();
     const std::int64_t asked_ns = timed ? state_.on.now_ns() : 0;
     std::int64_t had_ns = asked_ns;
-    std::optional<event> before;
-    std::optional<event> after;
+    std::optional<event> before, after;
     if (!thread_) state_.pump();
     ++state_.counted.lease_count;
     state_.check_compatible(b, mode);

@@ -19,6 +19,7 @@
 #include <vtier/policy/eviction.hpp>
 #include <vtier/policy/placement.hpp>
 #include <vtier/runtime/detail/packer.hpp>
+#include <vtier/runtime/detail/windows.hpp>
 
 namespace vtier::detail {
 
@@ -260,29 +261,6 @@ class evictor : public packer<Device> {
     std::uint32_t* tiers_;
     std::uint32_t before_;
   };
-
-  // The window at the highest addresses, whatever it costs: for the once that a block comes to stay.
-  [[nodiscard]] static std::optional<victim_window> highest_window(const std::vector<stretch>& tier,
-                                                                   std::size_t size_bytes) {
-    std::size_t last = tier.size();
-    std::size_t bytes = 0;
-    for (std::size_t i = tier.size(); i-- > 0;) {
-      if (tier[i].state == occupancy::held) {
-        last = i;
-        bytes = 0;
-        continue;
-      }
-      bytes += tier[i].size_bytes;
-      if (bytes >= size_bytes) return victim_window{i, last};
-    }
-    return std::nullopt;
-  }
-
-  [[nodiscard]] static std::size_t movable_bytes(const std::vector<stretch>& tier) noexcept {
-    std::size_t sum = 0;
-    for (const stretch& s : tier) sum += s.state == occupancy::held ? 0 : s.size_bytes;
-    return sum;
-  }
 
   // Moves what stays in a tier out of the midst of what comes and goes; says whether events or writes must pass first.
   bool pack(std::size_t where, std::size_t size_bytes, urgency priority) {

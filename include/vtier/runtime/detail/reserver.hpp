@@ -215,7 +215,7 @@ class reserver : public ledger<Device, Eviction> {
         return best_place(map, where, r.size_bytes_, r.size_bytes_, usable);
       };
       auto found = place([](const stretch& s) { return s.state != occupancy::held; });
-      if (!found && !packed && this->movable_bytes(map) >= r.size_bytes_) {
+      if (!found && !packed && movable_bytes(map) >= r.size_bytes_) {
         packed = true;
         waits = this->pack(where, r.size_bytes_, urgency::demand);
         if (waits) return std::nullopt;

@@ -42,6 +42,7 @@ struct schedule {
   std::vector<access> modes;                        // by lease
   step_trace trace;
   step_limits limits;
+  bool is_new = false;         // recorded, and no plan made of it yet
   std::size_t first_byte = 0;  // of the first tier that the plan is for
   std::optional<step_plan> plan;
   std::uint32_t timed_count = 0;     // steps of which the times were read

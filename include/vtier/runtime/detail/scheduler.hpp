@@ -28,7 +28,7 @@
 #include <vtier/policy/plan.hpp>
 #include <vtier/residency/access.hpp>
 #include <vtier/runtime/detail/schedule.hpp>
-#include <vtier/runtime/detail/waiter.hpp>
+#include <vtier/runtime/detail/surveyor.hpp>
 
 namespace vtier::detail {
 
@@ -36,11 +36,11 @@ namespace vtier::detail {
 ///
 /// Threads every member under `lock`, which begin_step gives up while it waits or plans
 template <device Device, eviction_policy Eviction>
-class scheduler : public waiter<Device, Eviction> {
+class scheduler : public surveyor<Device, Eviction> {
  public:
-  using typename waiter<Device, Eviction>::block_type;
-  using typename waiter<Device, Eviction>::event;
-  using waiter<Device, Eviction>::waiter;
+  using typename surveyor<Device, Eviction>::block_type;
+  using typename surveyor<Device, Eviction>::event;
+  using surveyor<Device, Eviction>::surveyor;
 
   /// Errors  usage_error inside another step; device_error where the recorded step has failed on the device
   void begin_step(std::unique_lock<std::mutex>& hold, std::string_view name) {
@@ -147,13 +147,6 @@ class scheduler : public waiter<Device, Eviction> {
     return at == schedules_.end() ? std::nullopt : at->second.plan;
   }
 
-  /// What the tiers have for tensors.
-  [[nodiscard]] std::vector<std::size_t> tensor_budgets() const {
-    std::vector<std::size_t> result;
-    for (const auto& t : this->tiers) result.push_back(t.budget_bytes() - t.staging_bytes - t.reserved_bytes);
-    return result;
-  }
-
   /// Adds what is known of steps and of the speed of copies.
   void count_steps(statistics& to) const {
     for (const auto& [name, s] : schedules_) {
@@ -194,7 +187,8 @@ class scheduler : public waiter<Device, Eviction> {
       schedule<Device>& s = found->second;
       s.name = found->first;
       if (s.pending) read_times(hold, s);
-      if (s.timed_count > 0 && (!s.plan || limits_now(s) != s.limits)) make(hold, s);
+      // Rates are those of the recorded step: what is measured all the time would mean a new plan all the time.
+      if (s.timed_count > 0 && (s.is_new || this->budgets_now(s) != s.limits.budget_bytes)) make(hold, s);
       ++serial_;
       active_ = &s;
       if (s.departed_count >= departures_max) forget(s);
@@ -231,58 +225,15 @@ class scheduler : public waiter<Device, Eviction> {
     s.blocks = done->blocks();
     s.modes = done->modes();
     s.plan.reset();
+    s.is_new = true;
     ++s.timed_count;
   }
 
-  // The longest piece of the first tier that neither staging nor reservations nor what stays there take.
-  [[nodiscard]] std::pair<std::size_t, std::size_t> first_piece(const schedule<Device>& s) const {
-    const auto& t = this->tiers.front();
-    std::map<std::size_t, std::size_t> spoken_for = t.reserved;
-    if (t.staging_bytes > 0) spoken_for[0] = t.staging_bytes;
-    for (const auto& [offset, b] : this->blocks.in(0)) {
-      const bool own = std::find(s.blocks.begin(), s.blocks.end(), b->id()) != s.blocks.end();
-      if (!own && this->only_tier(*b) == std::size_t{0}) spoken_for[offset] = b->in(0).size_bytes;
-    }
-    std::pair<std::size_t, std::size_t> best{0, 0};  // where, how long
-    std::size_t at = 0;
-    spoken_for[t.budget_bytes()] = 0;
-    for (const auto& [offset, size] : spoken_for) {
-      if (offset > at && offset - at > best.second) best = {at, offset - at};
-      at = (std::max)(at, offset + size);
-    }
-    return best;
-  }
-
-  [[nodiscard]] step_limits limits_now(const schedule<Device>& s) const {
-    step_limits result;
-    result.budget_bytes = tensor_budgets();
-    result.budget_bytes.front() = first_piece(s).second;
-    for (std::size_t i = 0; i + 1 < this->tiers.size(); ++i) {
-      if (i < this->limits.links.size()) {
-        result.links.push_back(this->limits.links[i]);
-        continue;
-      }
-      const auto up = speed_of(i + 1, i);
-      const auto down = speed_of(i, i + 1);
-      link_rates rates;
-      rates.up = up.value_or(down.value_or(1.0));
-      rates.down = down.value_or(rates.up);
-      result.links.push_back(rates);
-    }
-    return result;
-  }
-
-  // As copies were timed, else by the time in which files were busy.
-  [[nodiscard]] std::optional<double> speed_of(std::size_t from, std::size_t to) const {
-    if (const auto timed = this->speeds.of(from, to)) return timed;
-    const link_statistics l = this->moved[from * this->tiers.size() + to].at(this->on.now_ns());
-    if (l.busy_ns <= 0 || l.moved_bytes == 0) return std::nullopt;
-    return static_cast<double>(l.moved_bytes) / static_cast<double>(l.busy_ns);
-  }
-
   void make(std::unique_lock<std::mutex>& hold, schedule<Device>& s) {
-    s.limits = limits_now(s);
-    s.first_byte = first_piece(s).first;
+    s.limits = this->limits_now(s);
+    s.is_new = false;
+    s.plan.reset();
+    s.first_byte = this->first_piece(s).first;
     if (s.trace.leases.empty()) return forget(s);
     hold.unlock();  // nobody else touches this schedule while its step begins
     std::optional<step_plan> made;
