@@ -34,7 +34,7 @@ struct machine_options {
   std::size_t timeline_events = 0;
   bool plan_steps = true;
   double copy_bytes_per_ns = 16.0;
-  std::vector<link_rates> links;
+  std::vector<link_rates> links{};
   std::size_t prefetch_count = 256;
   std::size_t prefetch_bytes = 0;
   std::size_t prefetch_flight_bytes = 64 * 1024 * 1024;
