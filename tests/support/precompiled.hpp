@@ -2,8 +2,8 @@
 #pragma once
 
 // What nearly all tests include, compiled once for all of them. None of vtier's own headers is here: each of them must
-// find by itself what it needs (build/headers.sh compiles them alone), and one that changes must not cost a new build of
-// every test.
+// find by itself what it needs (build/headers.sh compiles them alone), and one that changes must not cost a new build
+// of every test.
 
 #include <algorithm>
 #include <array>
