@@ -255,9 +255,10 @@ class hierarchy {
   ///
   /// The first step of a name is recorded: which leases it takes on streams, in which order, and how long it computes
   /// in between. Of that a plan is made, which later steps of the name follow: what is needed last is evicted first,
-  /// what is needed next is fetched ahead, what has changed is written down while the link is idle. A step that departs
-  /// from the recorded one is served as it comes, which the notes of count() say once; where two in a row depart, the
-  /// next is recorded anew. Where options.plan_steps is off, or the device does not time its events, steps are only
+  /// what is needed next is fetched ahead, what has changed is written down while the link is idle; prefetch() and
+  /// evict() do nothing in the first tier meanwhile. A step that departs from the recorded one is served as it comes,
+  /// which the notes of count() say once; where two in a row depart, the next is recorded anew, and after three times
+  /// of that in vain none. Where options.plan_steps is off, or the device does not time its events, steps are only
   /// counted.
   ///
   /// Errors  usage_error inside another step; device_error

@@ -300,3 +300,38 @@ TEST_CASE("without plans steps are counted, and links that are given are used", 
   b.check();
   CHECK(broken.world->violations().empty());
 }
+
+TEST_CASE("a step that is another one each time is not planned for ever", "[scheduler]") {
+  machine m{in_time(), sizes(12_KiB, 64_KiB)};
+  trainer t{m};
+  for (std::size_t i = 0; i < 30; ++i) t.step(i % trainer::layers);
+  t.check();
+  CHECK(m.mem.count().schedules[0].deviation_count <= 8);
+  CHECK_FALSE(m.mem.plan_of().has_value());
+  CHECK(said(m, "is another one each time") == 1);
+  CHECK(m.world->violations().empty());
+}
+
+TEST_CASE("hints do not disturb a plan", "[scheduler]") {
+  machine m{in_time(), sizes(12_KiB, 64_KiB)};
+  trainer t{m};
+  std::size_t moved = 0;
+  for (int i = 0; i < 8; ++i) {
+    const auto before = m.mem.count();
+    {
+      auto scope = m.mem.step();
+      if (i >= 6) {
+        for (std::size_t l = 0; l < trainer::layers; ++l) m.mem.prefetch(t.weight(l));
+        m.mem.evict(t.weight(1));
+      }
+      t.inside();
+      m.gpu.synchronize(t.stream());
+    }
+    std::size_t now = 0;
+    for (const auto& l : vtier::counted_since(before, m.mem.count()).links) now += l.moved_bytes;
+    if (i > 4) CHECK(now == moved);
+    moved = now;
+  }
+  t.check();
+  CHECK(m.world->violations().empty());
+}

@@ -47,6 +47,7 @@ struct schedule {
   std::optional<step_plan> plan;
   std::uint32_t timed_count = 0;     // steps of which the times were read
   std::uint32_t departed_count = 0;  // steps that departed from it, one after the other
+  std::uint32_t renewed_count = 0;   // how often it was recorded anew, no step having been followed since
   std::uint64_t step_count = 0;
   std::uint64_t followed_count = 0;
   std::uint64_t departure_count = 0;

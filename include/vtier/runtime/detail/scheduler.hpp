@@ -75,6 +75,12 @@ class scheduler : public surveyor<Device, Eviction> {
     active_ = nullptr;
   }
 
+  /// As driver::wish; while a plan is followed nothing is moved into or out of the first tier against it.
+  bool wish(block_type& b, std::size_t tier, movement::direction way, std::uint64_t deadline) {
+    if (tier == 0 && follow_.under_way()) return true;
+    return surveyor<Device, Eviction>::wish(b, tier, way, deadline);
+  }
+
   /// Whether a lease that begins now on a stream is to be timed.
   [[nodiscard]] bool times() const noexcept { return recording_ != nullptr; }
 
@@ -172,6 +178,7 @@ class scheduler : public surveyor<Device, Eviction> {
  private:
   static constexpr std::uint32_t timed_steps = 2;     // the first is also the one in which everything is slow once
   static constexpr std::uint32_t departures_max = 2;  // in a row, before a step is recorded anew
+  static constexpr std::uint32_t renewals_max = 3;    // without a step that was followed, before that is given up
 
   // A moment of this step, or of a later one, on the device's clock as far as that can be foreseen.
   [[nodiscard]] std::uint64_t point(std::uint32_t moment, int steps_ahead = 0) const noexcept {
@@ -191,7 +198,15 @@ class scheduler : public surveyor<Device, Eviction> {
       if (s.timed_count > 0 && (s.is_new || this->budgets_now(s) != s.limits.budget_bytes)) make(hold, s);
       ++serial_;
       active_ = &s;
-      if (s.departed_count >= departures_max) forget(s);
+      if (s.departed_count >= departures_max) {
+        forget(s);
+        if (++s.renewed_count == renewals_max) {
+          this->remarks.say("the step \"" + s.name +
+                            "\" is another one each time (or its leases come from several threads): it is not planned; "
+                            "give each kind a name of its own");
+        }
+      }
+      if (s.renewed_count >= renewals_max) return;
       if (s.timed_count < timed_steps) {
         recording_ =
             std::make_unique<step_recording<Device>>(this->tiers.front().map.granule_bytes(), this->blocks.last_id());
@@ -359,6 +374,7 @@ class scheduler : public surveyor<Device, Eviction> {
       } else {
         ++s.followed_count;
         s.departed_count = 0;
+        s.renewed_count = 0;
         aligned_ = &s;
       }
     }
