@@ -335,3 +335,24 @@ TEST_CASE("hints do not disturb a plan", "[scheduler]") {
   t.check();
   CHECK(m.world->violations().empty());
 }
+
+TEST_CASE("a tensor of the step whose handle goes before its lease has ended", "[scheduler]") {
+  const auto broken = over_seeds(60, sizes(12_KiB, 64_KiB), [](machine& m) {
+    trainer t{m};
+    for (int i = 0; i < 4; ++i) {
+      auto scope = m.mem.step("early");
+      for (std::size_t l = 0; l < trainer::layers; ++l) {
+        auto lease = [&] {
+          auto gone = m.make(trainer::size, role::workspace);
+          return gone.write(t.stream());
+        }();
+        m.expect(t.stream(), t.weight(l), l);
+      }
+      m.gpu.synchronize(t.stream());
+    }
+    if (!m.mem.plan_of("early").has_value()) m.world->violation("no plan");
+    if (said(m, "not planned") != 0) m.world->violation("it was refused");
+    t.check();
+  });
+  CHECK(broken == "");
+}

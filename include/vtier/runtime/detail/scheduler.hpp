@@ -49,7 +49,7 @@ class scheduler : public surveyor<Device, Eviction> {
     try {
       prepare(hold, name);
     } catch (...) {
-      stepping_ = false;
+      leave_step();
       throw;
     }
     step_began_ns_ = this->on.now_ns();
@@ -57,22 +57,19 @@ class scheduler : public surveyor<Device, Eviction> {
 
   void end_step() noexcept {
     const std::int64_t took = this->on.now_ns() - step_began_ns_;
-    stepping_ = false;
     ++this->counted.step_count;
     this->counted.step_ns += took;
     this->record.step(this->counted.step_count, step_began_ns_, this->on);
-    if (active_ == nullptr) return;
-    ++active_->step_count;
-    active_->last_step_ns = took;
-    try {
-      conclude_step();
-    } catch (...) {
-      this->report_error("the end of a step", std::current_exception());
-      recording_ = nullptr;
+    if (active_ != nullptr) {
+      ++active_->step_count;
+      active_->last_step_ns = took;
+      try {
+        conclude_step();
+      } catch (...) {
+        this->report_error("the end of a step", std::current_exception());
+      }
     }
-    this->moving->times_copies = false;
-    follow_.stop();
-    active_ = nullptr;
+    leave_step();
   }
 
   /// As driver::wish; while a plan is followed nothing is moved into or out of the first tier against it.
@@ -223,6 +220,15 @@ class scheduler : public surveyor<Device, Eviction> {
     }
   }
 
+  // No step is under way any more.
+  void leave_step() noexcept {
+    stepping_ = false;
+    active_ = nullptr;
+    recording_ = nullptr;
+    this->moving->times_copies = false;
+    follow_.stop();
+  }
+
   // What was recorded becomes a trace.
   void read_times(std::unique_lock<std::mutex>& hold, schedule<Device>& s) requires timed_device<Device> {
     const std::unique_ptr<step_recording<Device>> done = std::move(s.pending);
@@ -330,12 +336,8 @@ class scheduler : public surveyor<Device, Eviction> {
       return;
     }
     const bool fetches = what == plan_action_kind::fetch;
-    const movement wish{id,
-                        tier,
-                        fetches ? movement::direction::fetch : movement::direction::evict,
-                        b->size_bytes(),
-                        fetches ? deadline : no_deadline,
-                        true};
+    const auto way = fetches ? movement::direction::fetch : movement::direction::evict;
+    const movement wish{id, tier, way, b->size_bytes(), fetches ? deadline : no_deadline, true};
     if (this->serve(wish) != movement_result::finished) {
       this->counted.prefetch_dropped_count += this->queue.push(wish).dropped_count;
     }
@@ -382,7 +384,6 @@ class scheduler : public surveyor<Device, Eviction> {
     recording_->close();
     // A step that departed says nothing about the next one; the first of all has nothing to depart from.
     if (!recording_->empty() && (!s.plan || aligned_ == &s)) s.pending = std::move(recording_);
-    recording_ = nullptr;
   }
 
   std::map<std::string, schedule<Device>, std::less<>> schedules_;

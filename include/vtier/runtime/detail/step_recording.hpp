@@ -107,6 +107,8 @@ class step_recording {
     step_trace result = trace_;
     std::vector<char> written(result.tensors.size(), 0);
     for (step_lease& l : result.leases) {
+      step_tensor& t = result.tensors[l.tensor];
+      if (t.born) t.gone = (std::max)(t.gone, l.end + 1);  // its handle may go before its leases end
       if (result.tensors[l.tensor].born && std::exchange(written[l.tensor], 1) == 0) l.mode = access::write;
     }
     std::int64_t clock = 0;
