@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -355,4 +356,24 @@ TEST_CASE("a tensor of the step whose handle goes before its lease has ended", "
     t.check();
   });
   CHECK(broken == "");
+}
+
+TEST_CASE("a kernel that failed in a recorded step is told by the next, which can begin again", "[scheduler]") {
+  machine m{in_time(), sizes(12_KiB, 64_KiB)};
+  trainer t{m};
+  {
+    auto scope = m.mem.step("failing");
+    m.gpu.launch(t.stream(), [] { throw std::runtime_error("a kernel"); });
+    m.expect(t.stream(), t.weight(0), 0);
+  }
+  CHECK_THROWS_AS(m.mem.step("failing"), vtier::device_error);
+  m.expect(t.stream(), t.weight(1), 1);  // outside of any step
+  for (int i = 0; i < 3; ++i) {
+    auto scope = m.mem.step("failing");
+    m.expect(t.stream(), t.weight(0), 0);
+  }
+  REQUIRE(m.mem.recorded_step("failing").has_value());
+  CHECK(m.mem.recorded_step("failing")->leases.size() == 1);
+  t.check();
+  CHECK(m.world->violations().empty());
 }
