@@ -272,7 +272,8 @@ class hierarchy {
     return core_->look([&](const auto& state) { return state.recorded(name); });
   }
 
-  /// The plan that steps of a name follow: empty where there is none.
+  /// The plan that steps of a name follow: empty where there is none. Its bound counts the links whose rate is given in
+  /// options.links or was timed; that of files is only estimated, and bounds nothing.
   [[nodiscard]] std::optional<step_plan> plan_of(std::string_view name = "step") const {
     return core_->look([&](const auto& state) { return state.planned(name); });
   }

@@ -76,7 +76,7 @@ struct schedule_statistics {
   std::uint64_t deviation_count = 0;  // of these, those that used tensors otherwise than recorded
   std::int64_t last_step_ns = 0;      // how long the last one took
   std::int64_t compute_ns = 0;        // without any transfers
-  std::int64_t bound_ns = 0;          // no schedule is faster on these tiers and links
+  std::int64_t bound_ns = 0;          // no schedule is faster, with times and rates as they were measured
   std::int64_t planned_ns = 0;        // what the plan says
   std::int64_t plan_ns = 0;           // what making the last plan took, on this machine's own clock
 };

@@ -377,3 +377,22 @@ TEST_CASE("a kernel that failed in a recorded step is told by the next, which ca
   t.check();
   CHECK(m.world->violations().empty());
 }
+
+TEST_CASE("a link whose speed nobody knows is no bound", "[scheduler]") {
+  machine m{in_time(), sizes(8_KiB, 16_KiB)};  // files are slow here because callers are, not the drive
+  trainer t{m};
+  const std::int64_t took = step_ns(m, t);
+  const auto plan = m.mem.plan_of();
+  REQUIRE(plan.has_value());
+  REQUIRE(plan->bound.links.size() == 2);
+  CHECK(plan->bound.links[1].up_bytes > 0.0);
+  CHECK(plan->bound.links[1].ns <= plan->bound.compute_ns);
+  CHECK(plan->bound.ns() <= static_cast<double>(took));
+  auto given = sizes(8_KiB, 16_KiB);
+  given.links = {{0.1, 0.1}, {0.001, 0.001}};
+  machine known{in_time(), given};
+  trainer k{known};
+  static_cast<void>(step_ns(known, k));
+  REQUIRE(known.mem.plan_of().has_value());
+  CHECK(known.mem.plan_of()->bound.links[1].ns >= plan->bound.links[1].up_bytes / 0.001);
+}

@@ -83,8 +83,7 @@ class scheduler : public surveyor<Device, Eviction> {
 
   /// A lease on a stream is asked for, and the tensor is in no place of the first tier: it is to get the plan's.
   void lease_comes(block_type& b, access mode) noexcept {
-    if (!follow_.under_way()) return;
-    const auto lease = follow_.next_lease(b, mode);
+    const auto lease = follow_.under_way() ? follow_.next_lease(b, mode) : std::nullopt;
     if (lease) b.wanted_offset_bytes = placed(active_->plan->lease_places[*lease]);
   }
 
@@ -256,12 +255,14 @@ class scheduler : public surveyor<Device, Eviction> {
     s.plan.reset();
     s.first_byte = this->first_piece(s).first;
     if (s.trace.leases.empty()) return forget(s);
+    const step_limits known{s.limits.budget_bytes, this->known_links()};
     hold.unlock();  // nobody else touches this schedule while its step begins
     std::optional<step_plan> made;
     std::string why;
     const std::int64_t began_ns = steady_clock{}.now_ns();
     try {
       made = make_plan(s.trace, s.limits);
+      made->bound = lower_bound(s.trace, known);
     } catch (const usage_error& e) {
       why = e.what();
     } catch (...) {
@@ -275,8 +276,7 @@ class scheduler : public surveyor<Device, Eviction> {
     this->remarks.say("the step \"" + s.name + "\" is not planned: " + why);
   }
 
-  // The step is not what it was: it is recorded as if it were new.
-  void forget(schedule<Device>& s) {
+  void forget(schedule<Device>& s) {  // it is recorded as if it were new
     s.plan.reset();
     s.timed_count = 0;
     s.departed_count = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -73,6 +74,20 @@ class surveyor : public waiter<Device, Eviction> {
       rates.up = up.value_or(down.value_or(1.0));
       rates.down = down.value_or(rates.up);
       result.links.push_back(rates);
+    }
+    return result;
+  }
+
+  // The links again, without what is only estimated: how fast files were served says as much about the callers as about
+  // the drives, which is good enough to plan with and no bound.
+  [[nodiscard]] std::vector<link_rates> known_links() const {
+    constexpr double infinite = std::numeric_limits<double>::infinity();
+    std::vector<link_rates> result;
+    for (std::size_t i = 0; i + 1 < this->tiers.size(); ++i) {
+      result.push_back(i < this->limits.links.size()
+                           ? this->limits.links[i]
+                           : link_rates{this->speeds.of(i + 1, i).value_or(infinite),
+                                        this->speeds.of(i, i + 1).value_or(infinite), infinite});
     }
     return result;
   }
