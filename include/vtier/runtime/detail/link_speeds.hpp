@@ -23,9 +23,13 @@ class link_speeds {
  public:
   using event = typename Device::event;
 
-  /// A copy was enqueued whose bytes move between these two marks.
-  void started(std::size_t from, std::size_t to, std::size_t size_bytes, event began, event finished) {
-    if (copies_.size() < copies_max) copies_.push_back({from, to, size_bytes, std::move(began), std::move(finished)});
+  /// A copy was enqueued whose bytes move between these two marks; without memory for it there is a sample less.
+  void started(std::size_t from, std::size_t to, std::size_t size_bytes, event began, event finished) noexcept {
+    if (copies_.size() >= copies_max) return;
+    try {
+      copies_.push_back({from, to, size_bytes, std::move(began), std::move(finished)});
+    } catch (...) {  // the copy is on its way: its caller must go on
+    }
   }
 
   /// Takes note of copies that have passed.
