@@ -27,6 +27,7 @@
 #include "support/catch.hpp"
 #include "support/death.hpp"
 #include "support/denied_calls.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 

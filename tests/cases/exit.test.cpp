@@ -22,6 +22,7 @@
 #include <vtier/runtime/hierarchy.hpp>
 
 #include "support/catch.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 #include "support/traffic.hpp"

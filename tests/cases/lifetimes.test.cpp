@@ -24,6 +24,7 @@
 
 #include "support/catch.hpp"
 #include "support/faulty_device.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 

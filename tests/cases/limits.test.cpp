@@ -19,6 +19,7 @@
 
 #include "support/catch.hpp"
 #include "support/faulty_device.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 #include "topology/fake_tree.hpp"

@@ -28,6 +28,7 @@
 
 #include "support/catch.hpp"
 #include "support/death.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 #include "support/traffic.hpp"

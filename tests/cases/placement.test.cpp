@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/tensors.hpp"
 
 #include <vtier/core/bytes.hpp>

@@ -32,6 +32,7 @@
 
 #include "support/catch.hpp"
 #include "support/death.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/own_mounts.hpp"
 #include "support/process_memory.hpp"
 #include "support/scratch_directory.hpp"

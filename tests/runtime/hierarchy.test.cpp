@@ -25,6 +25,7 @@
 #include <vtier/topology/sysfs.hpp>
 
 #include "support/catch.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 

@@ -23,6 +23,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/host_hierarchy.hpp"
 
 namespace {
 

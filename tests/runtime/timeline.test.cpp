@@ -19,6 +19,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace {

@@ -15,6 +15,7 @@
 #include <vtier/runtime/hierarchy.hpp>
 
 #include "support/catch.hpp"
+#include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tensors.hpp"
 

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+#define VTIER_TEST_INSTANCE
+#include "support/host_hierarchy.hpp"
