@@ -52,6 +52,7 @@ struct settings {
   std::filesystem::path disk;
   std::string json_path;
   std::size_t lease_count = 10'000;  // in each round
+  std::size_t tensor_count_max = 1'000'000;
 };
 
 /// The results and what the hierarchies had to say.
@@ -319,6 +320,7 @@ settings read_arguments(int argc, char** argv) {
     chosen.size_bytes = 4_MiB;
     chosen.rounds = 3;
     chosen.lease_count = 1000;
+    chosen.tensor_count_max = 20'000;
   }
   constexpr std::size_t unit = raw_file::request_bytes;
   chosen.size_bytes = (given.bytes("--size", chosen.size_bytes) + unit - 1) / unit * unit;
@@ -348,6 +350,7 @@ int main(int argc, char** argv) try {
   add("file_to_pinned", host_and_files, true);
   add("lease_1", resident_leases, std::size_t{1});
   add("lease_10000", resident_leases, std::size_t{10'000});
+  add("lease_many", resident_leases, s.chosen.tensor_count_max);
 
   std::cout << "tier_bandwidth: " << vtier::format_bytes(s.chosen.size_bytes) << ", files in " << s.chosen.disk.string()
             << "; limits: memcpy on one thread, a raw loop of file I/O\n";

@@ -49,7 +49,9 @@ class fragile_file {
   std::string name() const { return inside_.name(); }
   std::size_t free_bytes() const { return inside_.free_bytes(); }
   std::vector<std::string> notes() const { return inside_.notes(); }
-  friend bool operator==(const fragile_file& a, const fragile_file& b) noexcept { return a.inside_ == b.inside_; }
+  [[maybe_unused]] friend bool operator==(const fragile_file& a, const fragile_file& b) noexcept {
+    return a.inside_ == b.inside_;
+  }
 
   std::atomic<bool>& broken() const noexcept { return *broken_; }
 

@@ -14,6 +14,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/sim_hierarchy.hpp"
 
 using namespace vtier::literals;
 

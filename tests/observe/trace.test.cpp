@@ -17,6 +17,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/sim_hierarchy.hpp"
 
 namespace {
 

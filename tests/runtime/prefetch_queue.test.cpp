@@ -18,6 +18,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/sim_hierarchy.hpp"
 
 namespace {
 

@@ -24,6 +24,7 @@
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
 #include "support/host_hierarchy.hpp"
+#include "support/sim_hierarchy.hpp"
 
 namespace {
 

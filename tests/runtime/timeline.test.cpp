@@ -21,6 +21,7 @@
 #include "support/catch.hpp"
 #include "support/host_hierarchy.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/sim_hierarchy.hpp"
 
 namespace {
 

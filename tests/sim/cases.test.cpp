@@ -11,6 +11,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/sim_hierarchy.hpp"
 
 #include <vtier/core/error.hpp>
 #include <vtier/core/random_source.hpp>

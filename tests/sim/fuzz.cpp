@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "sim/program.hpp"
+#include "support/sim_hierarchy.hpp"
 
 namespace {
 

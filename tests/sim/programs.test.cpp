@@ -8,6 +8,7 @@
 
 #include "sim/program.hpp"
 #include "support/catch.hpp"
+#include "support/sim_hierarchy.hpp"
 
 namespace {
 

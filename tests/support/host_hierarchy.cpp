@@ -1,3 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#define VTIER_TEST_INSTANCE
-#include "support/host_hierarchy.hpp"
+#include <vtier/device/host.hpp>
+
+#include "support/hierarchy_instances.hpp"
+
+namespace vtier {
+VTIER_TEST_HIERARCHY(, host::device);
+}  // namespace vtier

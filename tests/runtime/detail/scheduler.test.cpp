@@ -14,6 +14,7 @@
 
 #include "sim/machine.hpp"
 #include "support/catch.hpp"
+#include "support/sim_hierarchy.hpp"
 
 #include <vtier/core/error.hpp>
 #include <vtier/policy/lower_bound.hpp>
