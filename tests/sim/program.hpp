@@ -164,7 +164,7 @@ class program {
         std::to_string(alignment));
     options limits;
     limits.progress_thread = false;
-    limits.chunk_bytes_max = 4096 << decide_.below(2);
+    limits.chunk_bytes_max = std::size_t{4096} << decide_.below(2);
     limits.staging_budget = 4096 * (1 + decide_.below(2));
     limits.prefetch_count_max = 1 + decide_.below(8);
     limits.clean_share = decide_.below(2) == 0 ? 0.0 : 0.25;
