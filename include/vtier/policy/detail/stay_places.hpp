@@ -22,8 +22,7 @@ namespace vtier::detail {
 
 /// A time that a tensor is in a tier.
 ///
-/// Units   half ticks, so that what leaves behind a tick makes room for what comes behind it: [begin, end), over the
-/// end
+/// Units   half ticks, so that what leaves behind a tick makes room for what comes behind it: [begin, end), over the end
 ///         of the lap where begin is not before end, which is all of it where they are equal; bytes
 struct stay {
   std::uint32_t tensor = 0;
