@@ -22,8 +22,8 @@ namespace vtier::detail {
 
 /// A time that a tensor is in a tier.
 ///
-/// Units   half ticks, so that what leaves behind a tick makes room for what comes behind it: [begin, end), over the end
-///         of the lap where begin is not before end, which is all of it where they are equal; bytes
+/// Units   half ticks, so that what leaves behind a tick makes room for what comes behind it: [begin, end); over the
+///         end of the lap where begin is not before end, which is all of it where they are equal; bytes
 struct stay {
   std::uint32_t tensor = 0;
   std::uint32_t begin = 0;
