@@ -2,8 +2,7 @@
 #pragma once
 
 // What a hierarchy consists of, as a list: host_hierarchy.hpp and sim_hierarchy.hpp say that their device's is compiled
-// elsewhere, the files of their names compile it, and the tests that use it need not. That is a third of what it costs
-// to compile them.
+// elsewhere, the files of their names compile it, and the tests that use it need not.
 
 #include <vtier/policy/schedule_aware.hpp>
 #include <vtier/runtime/hierarchy.hpp>

@@ -92,6 +92,7 @@ TEST_CASE("stay places: no two that are there at once share a byte, and the leas
     // Where there is room for all, all have a place below the highest end.
     const stay_places roomy = place_stays(stays, lap, 2 * most);
     for (std::size_t i = 0; i < stays.size(); ++i) {
+      REQUIRE(roomy.offset_bytes[i] != stay_places::unplaced);
       REQUIRE(roomy.offset_bytes[i] + static_cast<std::size_t>(stays[i].size_bytes) <=
               static_cast<std::size_t>(roomy.size_bytes));
     }
