@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <vtier/core/config.hpp>
 #include <vtier/policy/eviction.hpp>
@@ -34,7 +34,8 @@ template <class Price>
   price_type best_price{};
   std::size_t best_dirty_bytes = 0;
 
-  std::deque<std::size_t> dearest;  // indices of the window with falling price; the front is the window's dearest
+  std::vector<std::size_t> dearest;  // from `front` on, indices of the window with falling price
+  std::size_t front = 0;             // the window's dearest
   std::size_t first = 0;
   std::size_t window_bytes = 0;
   std::size_t dirty_bytes = 0;
@@ -44,20 +45,21 @@ template <class Price>
       window_bytes = 0;
       dirty_bytes = 0;
       dearest.clear();
+      front = 0;
       continue;
     }
     window_bytes += tier[last].size_bytes;
     dirty_bytes += written(tier[last]);
-    while (!dearest.empty() && price(tier[dearest.back()]) <= price(tier[last])) dearest.pop_back();
+    while (dearest.size() > front && price(tier[dearest.back()]) <= price(tier[last])) dearest.pop_back();
     dearest.push_back(last);
     while (window_bytes - tier[first].size_bytes >= size_bytes && first < last) {
       window_bytes -= tier[first].size_bytes;
       dirty_bytes -= written(tier[first]);
-      if (dearest.front() == first) dearest.pop_front();
+      if (dearest[front] == first) ++front;
       ++first;
     }
     if (window_bytes < size_bytes) continue;
-    const price_type window_price = price(tier[dearest.front()]);
+    const price_type window_price = price(tier[dearest[front]]);
     if (!best || window_price < best_price || (window_price == best_price && dirty_bytes < best_dirty_bytes)) {
       best = victim_window{first, last + 1};
       best_price = window_price;

@@ -316,6 +316,7 @@ class evictor : public packer<Device> {
                                                const std::vector<free_range>& free) const {
     const auto& t = this->tiers[where];
     std::vector<stretch> result;
+    result.reserve(this->blocks.in(where).size() + 2 * free.size() + 1);
     auto next_free = free.begin();
     std::size_t at = 0;
     const auto add_free_until = [&](std::size_t end) {
