@@ -287,7 +287,15 @@ void host_and_files(session& s, benchmark::State& state, bool up) {
 
 // --- leases ---------------------------------------------------------------------------------------------------------
 
-void resident_leases(session& s, benchmark::State& state, std::size_t tensor_count) {
+// Tensors one after another as they were made, which is how a step walks through them, or each far from the one before.
+struct lease_order {
+  std::size_t tensor_count;
+  bool in_order;
+};
+
+void resident_leases(session& s, benchmark::State& state, lease_order order) {
+  const std::size_t tensor_count = order.tensor_count;
+  const std::size_t stride = order.in_order ? 1 : 7919;
   const device gpu;
   auto stream = gpu.make_stream();
   hierarchy mem{vtier::hbm{gpu, {.budget = tensor_count * 1_KiB + 1_MiB}}, vtier::pinned{{.budget = 1_MiB}}, quiet()};
@@ -302,13 +310,14 @@ void resident_leases(session& s, benchmark::State& state, std::size_t tensor_cou
   const side ours{.timed =
                       [&] {
                         for (std::size_t i = 0; i < s.chosen.lease_count; ++i) {
-                          next = (next + 7919) % tensor_count;  // no two neighbours in a row
+                          next = (next + stride) % tensor_count;
                           benchmark::DoNotOptimize(tensors[next].read(stream).data());
                         }
                       },
                   .after = [&] { gpu.synchronize(stream); }};
-  s.table.time(state, "read lease on resident bytes, " + std::to_string(tensor_count) + " live", s.chosen.lease_count,
-               ours);
+  const std::string how = tensor_count == 1 ? "" : order.in_order ? ", in order" : ", far apart";
+  s.table.time(state, "read lease on resident bytes, " + std::to_string(tensor_count) + " live" + how,
+               s.chosen.lease_count, ours);
   const auto counted = mem.count();
   if (counted.hit_count + tensor_count < counted.lease_count) throw std::runtime_error("a lease found its tensor away");
 }
@@ -348,9 +357,11 @@ int main(int argc, char** argv) try {
   add("file_to_hbm", device_and_files, true);
   add("pinned_to_file", host_and_files, false);
   add("file_to_pinned", host_and_files, true);
-  add("lease_1", resident_leases, std::size_t{1});
-  add("lease_10000", resident_leases, std::size_t{10'000});
-  add("lease_many", resident_leases, s.chosen.tensor_count_max);
+  add("lease_1", resident_leases, lease_order{1, true});
+  add("lease_10000", resident_leases, lease_order{10'000, true});
+  add("lease_10000_apart", resident_leases, lease_order{10'000, false});
+  add("lease_many", resident_leases, lease_order{s.chosen.tensor_count_max, true});
+  add("lease_many_apart", resident_leases, lease_order{s.chosen.tensor_count_max, false});
 
   std::cout << "tier_bandwidth: " << vtier::format_bytes(s.chosen.size_bytes) << ", files in " << s.chosen.disk.string()
             << "; limits: memcpy on one thread, a raw loop of file I/O\n";

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two translation units that include everything link, and neither defines a strong symbol of vtier's (VO-I02).
+# Two translation units that include everything link, and neither defines a strong symbol of vtier's (VO-I02). Only one
+# of them makes a hierarchy, whose compilation takes longest: of a template there is never a strong symbol to clash.
 # Once with nothing optional and, where flags are given, once more with them.
 # link.sh ROOT COMPILER [FLAGS... [-- LIBRARIES...]]
 set -eu
@@ -23,7 +24,16 @@ inline int use() {
 }
 CPP
 printf '#include "use.hpp"\nint other() { return use(); }\n' >"$scratch/a.cpp"
-printf '#include "use.hpp"\nint other();\nint main() { return use() - other(); }\n' >"$scratch/b.cpp"
+cat >"$scratch/b.cpp" <<'CPP'
+#include <vtier/tier.hpp>
+int other();
+int main() {
+  vtier::host::device on;
+  auto stream = on.make_stream();
+  on.synchronize(stream);
+  return 16 + static_cast<int>(vtier::machine::discover().nodes().size()) - other();
+}
+CPP
 link() {  # LIBRARIES... -- FLAGS...
   local libraries=()
   while [ "$1" != -- ]; do libraries+=("$1"); shift; done
@@ -33,7 +43,7 @@ link() {  # LIBRARIES... -- FLAGS...
   done
   "$compiler" "$scratch/a.o" "$scratch/b.o" ${libraries[@]+"${libraries[@]}"} -pthread -o "$scratch/both"
   "$scratch/both"
-  nm -C "$scratch/a.o" >"$scratch/symbols"
+  nm -C "$scratch/a.o" "$scratch/b.o" >"$scratch/symbols"
   if grep -E ' [TDBR] .*vtier::' "$scratch/symbols"; then
     echo "strong symbols of vtier's, listed above"
     exit 1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Uses vtier the ways that users do: installed and found, as a subdirectory, by FetchContent from a folder, and by -I
-# alone (VO-I01). Each project knows only CXX, and runs what it has built.
+# Uses vtier the ways that users do: installed and found, as a subdirectory, and by FetchContent from a folder (VO-I01);
+# by -I alone does build/link.sh. Each project knows only CXX, and runs what it has built: with what is installed a
+# program that uses all of the library, else one that compiles fast, for it is the same target.
 # consume.sh ROOT COMPILER
 set -eu
 command -v make >/dev/null 2>&1 || export CMAKE_GENERATOR=Ninja  # CMake's own choice is make
@@ -36,8 +37,6 @@ build_and_run "$here/find_package" "$scratch/found_bare" -DCMAKE_PREFIX_PATH="$s
   -DVTIER_WITH_HWLOC=OFF -DVTIER_WITH_NUMA=OFF -DVTIER_WITH_URING=OFF -DVTIER_WITH_CUDA=OFF
 build_and_run "$here/add_subdirectory" "$scratch/sub" -DVTIER_SOURCE="$root"
 build_and_run "$here/fetch_content" "$scratch/fetched" -DVTIER_SOURCE="$root"
-quiet "$compiler" -std=c++20 -I"$root/include" "$here/user.cpp" -pthread -o "$scratch/plain"
-quiet "$scratch/plain"
 
 # A component that is named must be there; the message says what is missing.
 if cmake -S "$here/find_package" -B "$scratch/refused" -DCMAKE_CXX_COMPILER="$compiler" \
@@ -56,4 +55,4 @@ quiet cmake -S "$here/add_subdirectory" -B "$scratch/half_build" -DCMAKE_CXX_COM
   -DVTIER_CUDA_INCLUDE_DIR="$scratch/half/include" -DVTIER_CUDA_LIBRARY="$scratch/half/lib64/libcudart.so"
 grep -q 'headers of CUDA 12, runtime library of CUDA 13' "$scratch/log" ||
   { cat "$scratch/log"; echo "half a CUDA installation was not noticed"; exit 1; }
-echo "vtier is found, added, fetched and included"
+echo "vtier is found, added and fetched"

@@ -217,6 +217,55 @@ TEST_CASE("host device: the first exception is the one that is told, to whoever 
   CHECK_THROWS_AS(on.synchronize(other), vtier::device_error);
 }
 
+TEST_CASE("host device: where all has run, a mark has passed and still tells of an error") {
+  const vtier::host::device on;
+  const auto s = on.make_stream();
+  CHECK(on.passed(on.record(s)));  // nothing was ever submitted
+  std::atomic<int> ran{0};
+  on.launch(s, [&ran] { ++ran; });
+  on.launch(s, [&ran] {
+    ++ran;
+    throw std::runtime_error("cause");
+  });
+  const auto failed = on.record(s);
+  while (!on.passed(failed)) std::this_thread::yield();
+  CHECK(ran == 2);
+  while (!on.passed(on.record(s))) std::this_thread::yield();  // until the thread has come to rest
+  CHECK_THROWS_AS(on.synchronize(on.record(s)), vtier::device_error);
+  on.synchronize(on.record(s));  // it was told
+  on.synchronize(failed);
+  on.launch(s, [&ran] { ++ran; });
+  on.synchronize(s);
+  CHECK(ran == 3);
+}
+
+TEST_CASE("host device: marks with nothing between them pass together, and none before what it stands behind") {
+  const vtier::host::device on;
+  const auto s = on.make_stream();
+  const gate first;
+  const gate second;
+  first.stop(on, s);
+  const auto a = on.record(s);
+  const auto b = on.record(s);
+  second.stop(on, s);
+  const auto c = on.record(s);
+  const auto timed = on.record_timed(s);
+  const auto d = on.record(s);
+  CHECK_FALSE(on.passed(a));
+  CHECK_FALSE(on.passed(b));
+  first.open();
+  on.synchronize(a);
+  on.synchronize(b);
+  CHECK_FALSE(on.passed(c));
+  CHECK_FALSE(on.passed(timed));
+  CHECK_FALSE(on.passed(d));
+  CHECK_FALSE(on.passed(on.record(s)));
+  second.open();
+  on.synchronize(d);
+  CHECK(on.passed(c));
+  CHECK(on.passed(timed));
+}
+
 TEST_CASE("host device: a stream says how long it has waited, also while it waits") {
   const vtier::host::device on;
   const auto s = on.make_stream();

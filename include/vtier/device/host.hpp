@@ -106,8 +106,9 @@ class stream {
 ///         not start, and from the first synchronize() after a launched function has thrown; usage_error for a stream
 ///         that was moved from or is gone, and in a forked child, which has no threads of its parent
 /// Threads any
-/// Cost    a call that submits work takes one lock and allocates for event and launch only; it blocks while the stream
-///         holds queue_items_max items, and nowhere else does the host block but in synchronize()
+/// Cost    a call that submits work takes one lock and allocates for launch and, in a stream that has work to do, for
+///         event only; it blocks while the stream holds queue_items_max items, and nowhere else does the host block but
+///         in synchronize()
 class device {
  public:
   using event = host::event;
@@ -125,10 +126,10 @@ class device {
   }
 
   /// Marks this point of the stream.
-  [[nodiscard]] event record(stream_ref s) const { return mark_in(s, false); }
+  [[nodiscard]] event record(const stream_ref& s) const { return event{queue_of(s).record()}; }
 
   /// The same, and keeps the time at which the stream comes there.
-  [[nodiscard]] event record_timed(stream_ref s) const { return mark_in(s, true); }
+  [[nodiscard]] event record_timed(const stream_ref& s) const { return event{queue_of(s).record_timed()}; }
 
   [[nodiscard]] std::int64_t elapsed_ns(const event& from, const event& to) const noexcept {
     VTIER_ASSERT(from.state_ != nullptr && to.state_ != nullptr && from.state_->passed() && to.state_->passed(),
@@ -137,7 +138,7 @@ class device {
   }
 
   /// Lets later work of the stream wait for the event; free where that has passed.
-  void wait(stream_ref s, const event& e) const {
+  void wait(const stream_ref& s, const event& e) const {
     if (!passed(e)) submit(s, detail::wait_item(e.state_));
   }
 
@@ -152,21 +153,21 @@ class device {
   }
 
   /// Blocks until everything submitted so far has run; errors as for an event.
-  void synchronize(stream_ref s) const { synchronize(record(std::move(s))); }
+  void synchronize(const stream_ref& s) const { synchronize(record(s)); }
 
   /// Copies in stream order; the direction does not matter here.
   ///
   /// Needs   ranges that do not overlap
-  void copy(stream_ref s, void* target, const void* source, std::size_t size_bytes, copy_direction) const {
+  void copy(const stream_ref& s, void* target, const void* source, std::size_t size_bytes, copy_direction) const {
     if (size_bytes != 0) submit(s, detail::copy_item(target, source, size_bytes));
   }
 
-  void fill(stream_ref s, void* target, std::byte value, std::size_t size_bytes) const {
+  void fill(const stream_ref& s, void* target, std::byte value, std::size_t size_bytes) const {
     if (size_bytes != 0) submit(s, detail::fill_item(target, value, size_bytes));
   }
 
   /// Runs a function in stream order, on the stream's thread; work after it runs even if it throws.
-  void launch(stream_ref s, std::function<void()> function) const {
+  void launch(const stream_ref& s, std::function<void()> function) const {
     if (function == nullptr) throw usage_error(name() + ": launch needs a function, this one is empty");
     submit(s, detail::call_item(std::move(function), std::make_shared<detail::failure>()));
   }
@@ -182,7 +183,7 @@ class device {
 
   /// Gives device memory for work of the stream from now on. Where the limit has no room but for blocks whose release
   /// is queued, in whichever stream, this stream waits for them and the host does not.
-  [[nodiscard]] void* allocate(stream_ref s, std::size_t size_bytes) const {
+  [[nodiscard]] void* allocate(const stream_ref& s, std::size_t size_bytes) const {
     if (size_bytes == 0) return nullptr;
     std::vector<std::shared_ptr<detail::mark>> after;
     void* const block = state_->allocate(size_bytes, &after);
@@ -196,7 +197,7 @@ class device {
   }
 
   /// Takes device memory back once the stream has come here.
-  void deallocate(stream_ref s, void* block, std::size_t size_bytes) const noexcept {
+  void deallocate(const stream_ref& s, void* block, std::size_t size_bytes) const noexcept {
     if (block == nullptr || !state_->home().here()) return;
     VTIER_ASSERT(s.state_ != nullptr, "device memory was freed in a stream that was moved from");
     std::shared_ptr<detail::mark> done;
@@ -249,13 +250,6 @@ class device {
   friend bool operator==(const device& a, const device& b) noexcept { return a.state_ == b.state_; }
 
  private:
-  [[nodiscard]] event mark_in(const stream_ref& s, bool timed) const {
-    auto done = std::make_shared<detail::mark>(timed);
-    detail::queue& q = queue_of(s);
-    if (!q.push(detail::record_item(done))) done->pass(q.failed());
-    return event{std::move(done)};
-  }
-
   [[nodiscard]] detail::queue& queue_of(const stream_ref& s) const {
     if (s.state_ == nullptr) throw usage_error(name() + ": this stream was moved from; use the one that it moved to");
     return *s.state_;

@@ -33,11 +33,11 @@ concept timed_device = device<D> && requires(const D& d, typename D::stream_ref 
 ///
 /// Errors  as record
 template <device Device>
-[[nodiscard]] typename Device::event record(const Device& on, typename Device::stream_ref where, bool timed) {
+[[nodiscard]] typename Device::event record(const Device& on, const typename Device::stream_ref& where, bool timed) {
   if constexpr (timed_device<Device>) {
-    if (timed) return on.record_timed(std::move(where));
+    if (timed) return on.record_timed(where);
   }
-  return on.record(std::move(where));
+  return on.record(where);
 }
 
 }  // namespace vtier

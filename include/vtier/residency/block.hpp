@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <vtier/core/config.hpp>
 #include <vtier/residency/access.hpp>
@@ -106,10 +107,10 @@ class block {
     if (after) {
       if (writes(mode)) {
         // The lease waited for all earlier uses, so its own end says everything.
-        r.written.assign(1, *after);
+        r.written.assign(1, std::move(*after));
         r.readers.clear();
       } else {
-        r.readers.push_back(*after);
+        r.readers.push_back(std::move(*after));
       }
     } else if (writes(mode)) {
       r.written.clear();

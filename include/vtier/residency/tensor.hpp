@@ -62,17 +62,17 @@ class tensor {
   ///         on their way from or to a file. It does not wait for kernels in order to evict to memory; bytes from a
   ///         file wait in staging buffers for the kernels that last used their place, and a tensor larger than all
   ///         staging makes the host wait for these too
-  [[nodiscard]] read_lease read(stream_ref stream) const { return lease_of<const T>(access::read, stream); }
+  [[nodiscard]] read_lease read(stream_ref stream) const { return lease_of<const T>(access::read, std::move(stream)); }
 
   /// Takes a lease to overwrite: the old content is given up, nothing is fetched.
   ///
   /// Errors  as read(); usage_error while any lease on the tensor is in force
-  [[nodiscard]] write_lease write(stream_ref stream) { return lease_of<T>(access::write, stream); }
+  [[nodiscard]] write_lease write(stream_ref stream) { return lease_of<T>(access::write, std::move(stream)); }
 
   /// Takes a lease to change the content in place.
   ///
   /// Errors  as read(); usage_error while any lease on the tensor is in force
-  [[nodiscard]] write_lease read_write(stream_ref stream) { return lease_of<T>(access::read_write, stream); }
+  [[nodiscard]] write_lease read_write(stream_ref stream) { return lease_of<T>(access::read_write, std::move(stream)); }
 
   /// Takes a lease for host code, in the fastest tier that the host can touch and the tensor may live in,
   /// or in a slower one in host memory that has its bytes already.
@@ -86,11 +86,13 @@ class tensor {
 
   /// The twins that answer with nothing where there is no room; other errors are thrown.
   [[nodiscard]] std::optional<read_lease> try_read(stream_ref stream) const {
-    return try_lease<const T>(access::read, stream);
+    return try_lease<const T>(access::read, std::move(stream));
   }
-  [[nodiscard]] std::optional<write_lease> try_write(stream_ref stream) { return try_lease<T>(access::write, stream); }
+  [[nodiscard]] std::optional<write_lease> try_write(stream_ref stream) {
+    return try_lease<T>(access::write, std::move(stream));
+  }
   [[nodiscard]] std::optional<write_lease> try_read_write(stream_ref stream) {
-    return try_lease<T>(access::read_write, stream);
+    return try_lease<T>(access::read_write, std::move(stream));
   }
   [[nodiscard]] std::optional<read_lease> try_read(on_host_t) const {
     return try_lease<const T>(access::read, on_host);
@@ -123,13 +125,13 @@ class tensor {
   template <class U, class Where>
   lease<U, Core> lease_of(access mode, Where where) const {
     Core& core = core_of();
-    return {core_, core.acquire(*owned_, mode, where), size()};
+    return {core_, core.acquire(*owned_, mode, std::move(where)), size()};
   }
 
   template <class U, class Where>
   std::optional<lease<U, Core>> try_lease(access mode, Where where) const {
     Core& core = core_of();
-    auto granted = core.try_acquire(*owned_, mode, where);
+    auto granted = core.try_acquire(*owned_, mode, std::move(where));
     if (!granted) return std::nullopt;
     return lease<U, Core>{core_, std::move(*granted), size()};
   }

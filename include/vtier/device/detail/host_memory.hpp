@@ -107,6 +107,8 @@ class mark {
     passed_.notify_all();
   }
 
+  [[nodiscard]] bool timed() const noexcept { return timed_; }
+
   /// When it passed, where it is timed.
   ///
   /// Needs   passed()

@@ -96,10 +96,36 @@ class queue {
     room_.wait(hold, [&] { return items_.size() < queue_items_max || closed_; });
     if (closed_) return false;
     items_.push_back(std::move(next));
+    clear_.store(false, std::memory_order_relaxed);
     const bool wake = idle_;
     hold.unlock();
     if (wake) ready_.notify_one();
     return true;
+  }
+
+  /// Marks this point; blocks while the queue is full. Costs an allocation only where there is something to wait for:
+  /// where everything has run it has passed already, and two in a row are the same.
+  ///
+  /// Gives   null for a mark that has passed, and with which there is no error to tell
+  [[nodiscard]] std::shared_ptr<mark> record() {
+    mark_.check("this stream of a host device");
+    if (clear_.load(std::memory_order_acquire)) return nullptr;
+    {
+      const std::scoped_lock hold{lock_};
+      if (items_.empty() && !busy_) return all_passed();
+      if (!items_.empty() && items_.back().kind == work_kind::record && !items_.back().event->timed()) {
+        return items_.back().event;
+      }
+    }
+    auto done = std::make_shared<mark>();
+    return push(record_item(done)) ? done : all_passed();
+  }
+
+  /// The same, and keeps the time at which the thread comes there; never null.
+  [[nodiscard]] std::shared_ptr<mark> record_timed() {
+    auto done = std::make_shared<mark>(true);
+    if (!push(record_item(done))) done->pass(failed_);
+    return done;
   }
 
   /// Does what is left and ends the thread; nothing in a forked child.
@@ -125,9 +151,6 @@ class queue {
     }
   }
 
-  /// What a function threw that nobody has been told; only once push() has said that the stream is gone.
-  [[nodiscard]] const std::shared_ptr<failure>& failed() const noexcept { return failed_; }
-
   /// The time that the thread was blocked by events, the present wait included.
   [[nodiscard]] std::int64_t waited_ns() const noexcept {
     const std::int64_t since = waiting_since_ns_.load(std::memory_order_relaxed);
@@ -136,11 +159,20 @@ class queue {
   }
 
  private:
+  // A mark for when nothing is left to run. Needs that nothing runs, seen under the lock.
+  [[nodiscard]] std::shared_ptr<mark> all_passed() const {
+    if (failed_ == nullptr || failed_->told) return nullptr;
+    auto done = std::make_shared<mark>();
+    done->pass(failed_);
+    return done;
+  }
+
   void work() noexcept {
     ::pthread_setname_np(::pthread_self(), "vtier-stream");
     std::unique_lock hold{lock_};
     for (;;) {
       busy_ = false;
+      if (items_.empty() && failed_ == nullptr) clear_.store(true, std::memory_order_release);
       while (items_.empty() && !stopping_) {
         idle_ = true;
         ready_.wait(hold);
@@ -196,11 +228,12 @@ class queue {
   std::condition_variable ready_;  // for the thread: there is work
   std::condition_variable room_;   // for callers: there is room
   std::deque<item> items_;
+  std::atomic<bool> clear_{true};  // whether all of it has run, and without any error
   bool idle_ = false;
   bool busy_ = false;
   bool stopping_ = false;
   bool closed_ = false;
-  std::shared_ptr<failure> failed_;  // the thread's own until closed_
+  std::shared_ptr<failure> failed_;  // what a function threw that nobody has been told; the thread's own while busy_
   std::atomic<std::int64_t> waited_ns_{0};
   std::atomic<std::int64_t> waiting_since_ns_{0};
   std::thread worker_;

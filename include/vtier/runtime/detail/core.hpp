@@ -89,13 +89,13 @@ class core {
     state_.lock.lock();
   }
 
-  grant acquire(block_type& b, access mode, stream_ref stream) { return take(b, mode, 0, stream); }
+  grant acquire(block_type& b, access mode, stream_ref stream) { return take(b, mode, 0, std::move(stream)); }
   grant acquire(block_type& b, access mode, on_host_t) { return take(b, mode, host_tier(b), std::nullopt); }
 
   template <class Where>
   std::optional<grant> try_acquire(block_type& b, access mode, Where where) {
     try {
-      return acquire(b, mode, where);
+      return acquire(b, mode, std::move(where));
     } catch (const out_of_memory&) {
       return std::nullopt;
     }
@@ -112,9 +112,8 @@ class core {
     const std::scoped_lock hold{state_.lock};
     block_type& b = *g.owned;
     state_.record.lease(b, g.tier, g.mode, !g.stream, g.began_ns, state_.on);
-    b.end_lease(g.tier, g.mode, after);
+    b.end_lease(g.tier, g.mode, timed ? after : std::move(after));
     ++state_.changes;
-    state_.prune(b.in(g.tier).readers);
     if (g.step.step != 0) state_.lease_ended(g.step, b, timed ? std::move(after) : std::nullopt);
     state_.reclaim(b);
     if (state_.reservations_wait()) static_cast<void>(state_.serve_reservations());
@@ -279,11 +278,11 @@ class core {
 
   // The event that marks the end of a lease or a reservation. Where the device gives none, the host waits for the
   // stream instead; empty where even that fails.
-  std::optional<event> end_of_work(stream_ref stream) noexcept {
+  std::optional<event> end_of_work(const stream_ref& stream) noexcept {
     bool timed = false;
     return end_of_work(stream, timed);
   }
-  std::optional<event> end_of_work(stream_ref stream, bool& timed) noexcept {
+  std::optional<event> end_of_work(const stream_ref& stream, bool& timed) noexcept {
     try {
       return vtier::record(state_.on, stream, timed);
     } catch (...) {
@@ -341,7 +340,7 @@ class core {
     }
     auto& r = b.in(where);
     r.written.reserve(1);  // so that the end of the lease needs no memory
-    r.readers.reserve(r.readers.size() + r.leases + 1);
+    state_.expect_use_of(r);
     if (timed) {
       had_ns = state_.on.now_ns();
       before = vtier::record(state_.on, *stream, true);
@@ -363,8 +362,8 @@ class core {
         if (b.in(i).transfers_out > 0) state_.cancel_reads(b, i);
       }
     }
-    grant given{&b, where, mode, pointer, stream, state_.record.now_ns(state_.on), {}};
-    if (stream && where == 0) {
+    grant given{&b, where, mode, pointer, std::move(stream), state_.record.now_ns(state_.on), {}};
+    if (given.stream && where == 0) {
       given.step = state_.lease_began(b, mode, std::move(before), std::move(after), had_ns - asked_ns);
     }
     return given;

@@ -39,8 +39,7 @@ class mover : public state<Device> {
     auto& target = b.in(to);
     VTIER_ASSERT(from != to && b.current(from) && !b.current(to) && target.idle(),
                  "a transfer between replicas that are not ready for it");
-    this->prune(source.readers);
-    source.readers.reserve(source.readers.size() + 1);  // once a copy is enqueued, nothing may fail
+    this->expect_use_of(source);  // once a copy is enqueued, nothing may fail
     std::vector<event> arrival;
     arrival.reserve(1);
     transfer<event> t;

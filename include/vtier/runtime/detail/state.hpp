@@ -197,13 +197,17 @@ class state {
     return false;
   }
 
-  /// Forgets events that have passed, once there are more than a few.
-  void prune(std::vector<event>& events) noexcept {
-    if (events.size() <= 8) return;
+  /// Makes room for one more use of a replica that others wait for, beside the ends of the leases in force, so that
+  /// noting these needs no memory. Uses that have passed make way.
+  void expect_use_of(replica<event>& r) {
+    const std::size_t more = r.leases + 1;
+    if (r.readers.size() <= 8 && r.readers.size() + more <= r.readers.capacity()) return;
     try {
-      forget_passed(events, [this](const event& e) { return on.passed(e); });
+      forget_passed(r.readers, [this](const event& e) { return on.passed(e); });
     } catch (...) {  // a device that does not say: they stay
     }
+    const std::size_t needed = r.readers.size() + more;
+    if (needed > r.readers.capacity()) r.readers.reserve((std::max)(needed, 2 * r.readers.size()));
   }
 
   /// Gives a block a place in a tier.
